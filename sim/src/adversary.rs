@@ -100,8 +100,8 @@ pub enum Attack {
     OrderNothing,
     /// On a chain that only orders: it sends bundles in others' names, and asks for bundles that nobody has.
     ForgePayloads,
-    /// In its own turns it says nothing to the leader of the next turn, which it does not give up either. Not part of [`Self::ALL`]: seeds keep their other
-    /// faults.
+    /// In its own turns it says nothing to the leader of the next turn, which it does not give up either. Not part of
+    /// [`Self::ALL`]: seeds keep their other faults.
     ShunNext,
     /// It proposes nothing, and has said nullify in the views before its own before anybody is there. Not part of
     /// [`Self::ALL`] either.

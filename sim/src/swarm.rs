@@ -142,6 +142,7 @@ fn draw(seed: u64, mut lag: Option<Lag>) -> Scenario {
     }
     lack_links(&mut scenario, end);
     forge_more(&mut scenario);
+    spoil_turns(&mut scenario);
     if let Some(lag) = &mut lag {
         lag.add(&mut scenario, end);
     }
@@ -237,6 +238,28 @@ fn forge_more(scenario: &mut Scenario) {
         }
         attacks.insert(Attack::OtherBorder);
         attacks.insert(Attack::ShortCertificates);
+    }
+}
+
+/// In every tenth run with Byzantine validators one of them keeps the next leader out of its turn, or gives up the view before
+/// its own. From chance of its own.
+fn spoil_turns(scenario: &mut Scenario) {
+    let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x7_042e);
+    if rng.random_range(0..100) >= 10 {
+        return;
+    }
+    let spoils = match rng.random_bool(0.5) {
+        true => Attack::ShunNext,
+        false => Attack::NullifyBefore,
+    };
+    let heals =
+        |attacks: &BTreeSet<Attack>| attacks.iter().any(|a| matches!(a, Attack::Glitch(..)));
+    if let Some(attacks) = scenario
+        .byzantine
+        .values_mut()
+        .find(|attacks| !heals(attacks))
+    {
+        attacks.insert(spoils);
     }
 }
 

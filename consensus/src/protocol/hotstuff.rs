@@ -45,8 +45,8 @@
 //! **H5. Nullify** is the *complaint* of the source's pacemaker, and a nullification its next-view certificate. In the
 //! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
 //! f + 1 validators have said nullify in it *for a while*. In the view before, if it was entered by a vote and nothing has ended it
-//! since, when f + 1 validators have said nullify in *it*, or the leader of the current view has, and the current view was entered
-//! *a while* ago; that leader does after half of the usual time. A while is what the proposal of the slowest leader but f
+//! since, when f + 1 validators have said nullify in *it*, or the leader of the current view has; that leader does after half of
+//! the usual time. A while is what the proposal of the slowest leader but f
 //! takes and 5 ms, and no more than half of the usual time. Nullify goes to all. Before it, the leader of the next view
 //! gets what its signer knows: its last notarize vote, its newest finalize votes and the newest notarization that it
 //! has.
@@ -56,7 +56,7 @@
 //!   never came. A faulty leader can have the view before nullified in this way; its block is not lost (H6), and three honest leaders
 //!   in a row still make the first one's final, since its finalize votes are cast with those for the third.
 //!   *Why for a while:* so that these votes are cast. A faulty leader of v + 1 can say nullify in v long before anybody is there. The
-//!   honest leader of v, which has voted with its proposal, would obey at once, and the others join the two before they have
+//!   honest leader of v, which has voted with its proposal, obeys at once, and the others would join the two before they have
 //!   looked at the proposal: with one of four doing so in each round, there were never three votes in a third view, and nothing
 //!   became final any more.
 //!   *Timers.* Who has entered a view by its vote waits for its leader for the usual time longer, until the view before has ended. And who leads the next
@@ -446,8 +446,7 @@ impl Rules for Chained {
             engine.pacemaker.hurry_for_others(step.now);
         }
         if let Some(before) = engine.view().previous()
-            && (engine.is_given_up(before)
-                || (Self::leader_gives_up(engine, before) && engine.pacemaker.may_doubt(step.now)))
+            && (engine.is_given_up(before) || Self::leader_gives_up(engine, before))
         {
             Self::give_up_before(engine, step, before);
         }
@@ -458,9 +457,7 @@ impl Rules for Chained {
         let Some(before) = engine.view().previous() else {
             return;
         };
-        let leads = engine.leads(engine.view());
-        let doubts = leads && !engine.checks.is_notarizing(&(before..=before));
-        if doubts || Self::leader_gives_up(engine, before) {
+        if !engine.checks.is_notarizing(&(before..=before)) {
             Self::give_up_before(engine, step, before);
         }
     }

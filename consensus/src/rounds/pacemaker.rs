@@ -70,9 +70,7 @@ pub(crate) struct Pacemaker {
     overdue: u32,
     /// When the leader stops waiting for what others may send it.
     gather_due: Option<Moment>,
-    /// From when on this validator, which has voted in the view before, may give up that one for the current leader.
-    doubt_from: Option<Moment>,
-    /// When it looks whether it does.
+    /// When a leader that has voted in the view before gives that one up.
     doubt_due: Option<Moment>,
     /// Since others have given up the current view, or are ahead.
     left_alone: Lasting,
@@ -194,7 +192,6 @@ impl Pacemaker {
             resend_due: None,
             overdue: 0,
             gather_due: None,
-            doubt_from: None,
             doubt_due: None,
             left_alone: Lasting::default(),
             left_out: Lasting::default(),
@@ -292,13 +289,8 @@ impl Pacemaker {
         });
         self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
-        let doubts_after = match expected {
-            Expected::Own => self.stretch(patience) / 2,
-            _ => apart,
-        };
-        let by_vote = before == Before::Vote;
-        self.doubt_from = by_vote.then(|| now.after(doubts_after));
-        self.doubt_due = self.doubt_from;
+        let doubts = before == Before::Vote && expected == Expected::Own;
+        self.doubt_due = doubts.then(|| now.after(self.stretch(patience) / 2));
         self.left_alone = Lasting::default();
         self.left_out = Lasting::default();
         self.wait_from(now);
@@ -551,11 +543,6 @@ impl Pacemaker {
 
     fn apart(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.apart)
-    }
-
-    /// Whether the view before has had the time that others need to vote in it, too.
-    pub(crate) fn may_doubt(&self, now: Moment) -> bool {
-        self.doubt_from.is_none_or(|from| from <= now)
     }
 
     /// Returns the next timer that has fired, and clears it.
