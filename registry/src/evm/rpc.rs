@@ -30,6 +30,7 @@ struct Request<P> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Answer<T> {
     id: Option<u64>,
     /// `Some(None)` is a result of `null`, which is an answer; one that is missing is none.
