@@ -60,6 +60,15 @@ pub struct OrdersArgs {
 ///
 /// If a validator ends by itself, or a payload is not what was sent.
 pub fn run(args: &OrdersArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.rate.iter().all(|rate| (1.0..=1e6).contains(rate)),
+        "--rate must be 1 to 1000000"
+    );
+    ensure!(args.bytes >= 16, "--bytes must be 16 at least");
+    ensure!(
+        args.together > 0 && args.seconds > 0,
+        "--together and --seconds must be 1 at least"
+    );
     println!(
         "{} validators, payloads of {} bytes, {} in a request, {} s\n",
         args.validators, args.bytes, args.together, args.seconds

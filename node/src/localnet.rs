@@ -19,6 +19,6 @@ pub use changes::Changes;
 pub use chronicle::{EpochRow, Watcher};
 pub use curve::Curve;
 pub use explorer::ExplorerProcess;
-pub use figures::{Figures, Pauses, Sample, Tally};
+pub use figures::{Figures, LOOK_INTERVAL, Pauses, Sample, Tally};
 pub use processes::{Network, check_ports};
 pub use setup::{Settings, SetupError, prepare};

@@ -48,7 +48,11 @@ pub(crate) enum MarkError {
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
     /// The marker is damaged.
-    #[error("{} is damaged ({problem}); it says whether the vote key was used", .path.display())]
+    #[error(
+        "{} is damaged ({problem}); it says whether the vote key was used. If the vote journal is whole, move this file away \
+         and start again: it is made anew. Otherwise see `docs/OPERATING.md`, *The vote journal*, first",
+        .path.display()
+    )]
     Damaged { path: PathBuf, problem: String },
 }
 

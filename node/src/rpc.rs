@@ -364,7 +364,8 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         behind: condition.behind,
         sync: Some(sync),
         verdict: Some(verdict),
-        first_height: condition.pruned_below,
+        // What the condition holds is up to a second old.
+        first_height: (parts.store.pruned_below()).unwrap_or(condition.pruned_below),
         database_bytes: condition.database_bytes,
         journal_bytes: condition.journal_bytes,
         clock_ahead_ms: live.clock_ahead_ms(&links),

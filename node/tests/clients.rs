@@ -515,6 +515,30 @@ async fn who_asks_for_a_transaction_before_it_comes_may_wait_for_it() {
     assert_eq!(found.status(), 200);
     let text = found.text().await.unwrap();
     assert!(text.contains("\"finalized\""), "{text}");
+    // Twice in one request, whose answer waits until both are final.
+    let twice = transfer(&net, &net.accounts()[1], 0, 0);
+    let answer = client(OTHER)
+        .post(format!(
+            "{url}/v1/transactions?wait=finalized&timeout_ms=20000"
+        ))
+        .json(&request(&[twice.clone(), twice]))
+        .send()
+        .await
+        .unwrap();
+    let answer: serde_json::Value = answer.json().await.unwrap();
+    let results = answer["results"].as_array().unwrap();
+    let told = |place: usize| {
+        (
+            results[place]["state"].as_str(),
+            &results[place]["repeated"],
+        )
+    };
+    assert_eq!(
+        told(0),
+        (Some("finalized"), &serde_json::Value::Null),
+        "{answer}"
+    );
+    assert_eq!(told(1), (Some("finalized"), &true.into()), "{answer}");
     net.stop_and_check().await;
 }
 

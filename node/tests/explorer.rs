@@ -161,6 +161,14 @@ async fn what_an_explorer_says_verifies_offline_and_a_changed_answer_does_not() 
         )
         .unwrap();
         net.fail(&read);
+        // A field beside the encoding.
+        let other = answer.replacen("\"leader\":", "\"leader\":1", 1);
+        assert_ne!(other, answer);
+        std::fs::write(&file, other).unwrap();
+        assert!(
+            net.fail(&read)
+                .contains("`leader` is not that of its block")
+        );
     }
     let account = net.accounts()[0].identity().to_string();
     let proof = [

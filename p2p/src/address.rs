@@ -89,10 +89,12 @@ impl FromStr for PeerAddress {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
             _ => return Err(AddressError::NoPort),
         };
-        if !is_host_name(host) {
+        let is_ip = format!("{host}:1").parse::<SocketAddr>().is_ok();
+        if !is_ip && !is_host_name(host) {
             return Err(AddressError::Host);
         }
         match port.parse() {
+            _ if is_ip => Err(AddressError::Port),
             Ok(0) | Err(_) => Err(AddressError::Port),
             Ok(port) => Ok(Self::Name {
                 host: host.to_ascii_lowercase(),

@@ -7,7 +7,7 @@ use quorate_files::read_bounded;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -183,7 +183,15 @@ impl DiskFile for SystemFile {
 
     fn sync(&mut self) -> io::Result<()> {
         // On Linux this also makes a new length durable.
-        self.0.sync_data()
+        self.0.sync_data()?;
+        // What is appended to a file without a name is gone with the process.
+        match self.0.metadata()?.nlink() {
+            0 => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "it was deleted while it was in use",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

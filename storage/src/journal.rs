@@ -91,7 +91,10 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// The file is another chain's, of another version, or no journal.
-    #[error("{path} is not a journal of this chain ({what}): was a data directory copied?")]
+    #[error(
+        "{path} is not a journal of this chain ({what}): was a data directory copied? Put this validator's own journal \
+         there, or move the folder away: the validator takes it for lost then"
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -171,6 +174,24 @@ impl Journal {
             }
             numbers => Ok(numbers?.is_empty()),
         }
+    }
+
+    /// Reads the journal in a folder as [`Self::open`] would, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If it is there and cannot be opened.
+    pub fn check_folder(directory: &Path, chain: ChainId) -> Result<(), JournalError> {
+        if Self::is_absent(directory)? {
+            return Ok(());
+        }
+        let Some(&number) = segments(&SystemDisk, directory)?.last() else {
+            return Ok(());
+        };
+        let path = segment(directory, number);
+        let content = (SystemDisk.read(&path, MAX_FILE_BYTES)).map_err(|e| io_error(&path, e))?;
+        let (begin, salt) = read_header(&path, &content, chain)?;
+        scan(&path, &content, begin, salt).map(drop)
     }
 
     /// As [`Self::open`], on a disk.
@@ -462,13 +483,17 @@ fn read_header(path: &Path, content: &[u8], chain: ChainId) -> Result<(usize, u3
         path: path.to_path_buf(),
         what,
     };
+    let damaged = JournalError::Damaged {
+        path: path.to_path_buf(),
+        offset: 0,
+    };
     let number = |from: usize| -> Option<u32> {
         Some(u32::from_be_bytes(
             content.get(from..from + 4)?.try_into().ok()?,
         ))
     };
     let (Some(version), Some(found)) = (number(8), content.get(..UNSALTED_HEADER_BYTES)) else {
-        return Err(foreign("its header is damaged"));
+        return Err(damaged);
     };
     if found[..8] != *MAGIC {
         return Err(foreign("it does not begin like one"));
@@ -486,7 +511,7 @@ fn read_header(path: &Path, content: &[u8], chain: ChainId) -> Result<(usize, u3
     };
     match content.starts_with(&expected) {
         true => Ok((expected.len(), salt)),
-        false => Err(foreign("its header is damaged")),
+        false => Err(damaged),
     }
 }
 

@@ -395,13 +395,48 @@ fn a_damaged_or_foreign_header_is_refused() {
     for at in 0..HEADER {
         let mut content = whole.clone();
         content[at] ^= 1;
-        let opened = Folder::new(&content).open();
-        assert!(matches!(opened, Err(JournalError::Foreign { .. })), "{at}");
+        let folder = Folder::new(&content);
+        let checked = Journal::check_folder(folder.0.path(), CHAIN);
+        for error in [checked.err(), folder.open().err()] {
+            match error {
+                // Magic bytes, version and chain; then the salt and the checksum.
+                Some(JournalError::Foreign { .. }) => assert!(at < 44, "{at}"),
+                Some(JournalError::Damaged { offset: 0, .. }) => assert!(at >= 44, "{at}"),
+                other => panic!("{at}: {other:?}"),
+            }
+        }
     }
     for length in 0..HEADER {
-        let opened = Folder::new(&whole[..length]).open();
-        assert!(matches!(opened, Err(JournalError::Foreign { .. })));
+        let folder = Folder::new(&whole[..length]);
+        let checked = Journal::check_folder(folder.0.path(), CHAIN);
+        for error in [checked.err(), folder.open().err()] {
+            assert!(matches!(
+                error,
+                Some(JournalError::Damaged { offset: 0, .. })
+            ));
+        }
     }
+    let folder = Folder::new(&whole);
+    Journal::check_folder(folder.0.path(), CHAIN).unwrap();
+}
+
+#[test]
+fn a_journal_that_was_deleted_promises_nothing() {
+    let folder = Folder::new(&journal_of(&[&records(0..2)]));
+    let (mut journal, _) = Journal::open(folder.0.path(), CHAIN).unwrap();
+    journal.append(&vote(7)).unwrap();
+    journal.release(()).unwrap();
+    std::fs::remove_dir_all(folder.0.path()).unwrap();
+    journal.append(&vote(8)).unwrap();
+    let error = journal.release(()).err().unwrap().to_string();
+    assert!(
+        error.contains("it was deleted while it was in use"),
+        "{error}"
+    );
+    assert!(matches!(
+        journal.append(&vote(9)),
+        Err(JournalError::Poisoned { .. })
+    ));
 }
 
 #[test]

@@ -6,11 +6,12 @@
 
 use super::slow::Slow;
 use anyhow::{Context, bail, ensure};
+use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_node::config::parse_duration;
 use quorate_types::genesis::{DEFAULT_LIMITS, Protocol};
 use quorate_types::limits::MAX_MEMO_BYTES;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use std::{fmt, path::Path, time::Duration};
 
 /// The most trials of a file.
@@ -368,6 +369,13 @@ impl Point {
             self.registry == 0 || (self.validators >= 4 && self.registry >= 20),
             "`registry` must be 0, or the blocks of an epoch: 20 at least, and 4 validators"
         );
+        self.scheme
+            .parse::<SchemeKind>()
+            .map_err(|error| anyhow::anyhow!("`scheme` {:?}: {error}", self.scheme))?;
+        ensure!(
+            self.clients == 0 || self.rate == Self::usual().rate,
+            "`clients` is a closed loop, which has no `rate`: leave one of them out"
+        );
         if !["together", "eager", "unblocked"].contains(&self.checking.as_str()) {
             bail!("`checking` must be together, eager or unblocked");
         }
@@ -513,24 +521,22 @@ fn name_of(value: &impl Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany<T> {
-    One(T),
-    Many(Vec<T>),
-}
-
-fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+fn one_or_many<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    let values = match OneOrMany::deserialize(deserializer)? {
-        OneOrMany::One(value) => vec![value],
-        OneOrMany::Many(values) => values,
+    let values = match toml::Value::deserialize(deserializer)? {
+        toml::Value::Array(values) => values,
+        value => vec![value],
     };
     if values.is_empty() {
         return Err(serde::de::Error::custom("a list must not be empty"));
     }
-    Ok(values)
+    let values = values.into_iter().map(|value| {
+        let shown = value.to_string();
+        T::deserialize(value)
+            .map_err(|error| serde::de::Error::custom(format!("{shown}: {}", error.message())))
+    });
+    values.collect()
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -36,22 +36,26 @@ pub(crate) fn prepare(file: &Path, results: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(results).with_context(|| format!("making {}", results.display()))?;
     let kept = results.join(PLAN_FILE);
     match read_text(&kept, MAX_FILE_BYTES) {
-        Ok(there) => ensure!(
-            there == text,
+        Ok(there) if there == text => return Ok(()),
+        // Its first trial failed, perhaps since something in the file was wrong.
+        Ok(_) if trials(results)?.is_empty() => {}
+        Ok(_) => bail!(
             "{} holds results of another version of {}: give another --out, or delete it",
             results.display(),
             file.display()
         ),
-        Err(error) if error.is_missing() => {
-            fs::write(&kept, text).with_context(|| format!("writing {}", kept.display()))?;
-        }
+        Err(error) if error.is_missing() => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(())
+    fs::write(&kept, text).with_context(|| format!("writing {}", kept.display()))
 }
 
 /// All trials of a folder of results, by name.
 pub(crate) fn read_all(results: &Path) -> anyhow::Result<Vec<Trial>> {
+    trials(results)?.iter().map(|path| read(path)).collect()
+}
+
+fn trials(results: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         fs::read_dir(results).with_context(|| format!("reading {}", results.display()))?;
     let mut paths = entries
@@ -59,7 +63,7 @@ pub(crate) fn read_all(results: &Path) -> anyhow::Result<Vec<Trial>> {
         .collect::<std::io::Result<Vec<PathBuf>>>()?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
     paths.sort();
-    paths.iter().map(|path| read(path)).collect()
+    Ok(paths)
 }
 
 fn read(path: &Path) -> anyhow::Result<Trial> {

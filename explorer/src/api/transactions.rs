@@ -277,13 +277,15 @@ fn first_after(index: &Index, extent: &Extent, until_ms: u64) -> Result<Height, 
 
 /// Submits signed transfers to a validator. The results are unverified claims of that validator.
 ///
-/// Transfers that do not decode or are not signed for this chain are refused here.
+/// If one of them does not decode or is not signed for this chain, none is forwarded. A state of `finalized` says
+/// nothing of the outcome.
 #[utoipa::path(post, path = "/v1/transactions", operation_id = "submit", tag = "transactions",
     request_body = Submission,
     responses((status = 200, body = SubmissionResults), Problems))]
 pub(super) async fn submit(
     State(app): State<App>,
     client: Client,
+    Params(Nothing {}): Params<Nothing>,
     body: Result<Json<Submission>, JsonRejection>,
 ) -> Answer<Response> {
     let Json(Submission { hex }) =
@@ -295,12 +297,18 @@ pub(super) async fn submit(
     }
     let chain = app.parts().guard.trust().chain_id;
     let mut ids = Vec::with_capacity(hex.len());
-    for item in &hex {
+    for (place, item) in hex.iter().enumerate() {
+        let bad = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::bad_request(&format!(
+                "`hex` {place} {what}: {error}; none of the {} was forwarded",
+                hex.len()
+            ))
+        };
         let transaction = Transaction::decode(Copying(&item.0))
-            .map_err(|error| Failure::bad_request(&format!("not a signed transfer: {error}")))?;
+            .map_err(|error| bad("is no signed transfer", &error))?;
         transaction
             .verify(&chain, &Fees::NONE)
-            .map_err(|error| Failure::bad_request(&format!("a transfer is refused: {error}")))?;
+            .map_err(|error| bad("is refused", &error))?;
         ids.push(transaction.id());
     }
     let (_room, upstreams) = willing(&app, &client)?;

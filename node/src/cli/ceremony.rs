@@ -83,7 +83,7 @@ pub(super) struct MakePlan {
     /// Accounts that exist from the start, with their balances
     #[arg(long, value_name = "HEX=BALANCE", num_args = 1.., value_parser = parse_account)]
     account: Vec<GenesisAccount>,
-    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft
+    /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (which to choose: docs/OPERATING.md, "Which protocol")
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
     /// The length of an epoch in blocks
@@ -268,7 +268,7 @@ impl Check {
             ("registry", describe_rules(plan.registry)),
         ])?;
         let all = plan.participants.iter().enumerate();
-        let lines: Vec<String> = all
+        let mut lines: Vec<String> = all
             .map(|(place, one)| {
                 let stake = match plan.registry {
                     Some(_) => format!("  stake {}", one.stake),
@@ -277,6 +277,7 @@ impl Check {
                 format!("  {place:>4}  {}  {}{stake}", one.identity, one.address)
             })
             .collect();
+        lines.extend(folders::late_start(plan.protocol));
         print_lines(&lines)
     }
 }

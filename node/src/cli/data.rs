@@ -3,11 +3,11 @@
 use crate::{
     config::{NodeConfig, ValidatorConfig},
     marker, moved,
-    node::lock_directory,
+    node::{lock_directory, votes_again},
     space::room_of,
 };
 use quorate_machine::{live::Room, machine::journal_folder};
-use quorate_storage::store::Store;
+use quorate_storage::{journal::Journal, store::Store};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 /// Returns the problems that would keep the node from starting.
@@ -16,6 +16,13 @@ pub(super) fn problems(node: &NodeConfig, validator: Option<&ValidatorConfig>) -
     let moved = validator.map(|config| moved::check(&node.data_dir, &config.vote_file));
     problems.extend(moved.and_then(Result::err).map(|error| error.to_string()));
     problems.extend(foreign_files(&node.data_dir));
+    if let Some(config) = validator {
+        let journal = journal_folder(&node.data_dir);
+        let used = marker::is_used(&config.vote_file, node.chain).map(drop);
+        problems.extend(used.err().map(|error| error.to_string()));
+        let journal = Journal::check_folder(&journal, node.chain);
+        problems.extend(journal.err().map(|error| format!("vote journal: {error}")));
+    }
     if validator.is_some_and(lacks_journal) && node.committees.known().size() == 1 {
         problems.push(format!(
             "there is no vote journal in {}, although the vote key was used, and this is the only validator: see \
@@ -28,17 +35,9 @@ pub(super) fn problems(node: &NodeConfig, validator: Option<&ValidatorConfig>) -
 
 /// Whether the vote journal is missing although the validator has voted before.
 fn lacks_journal(config: &ValidatorConfig) -> bool {
-    let vote_key = &config.vote_file;
-    // An interrupted write leaves an empty file, which does not count as a journal.
-    let entries = fs::read_dir(journal_folder(&config.node.data_dir));
-    let has_journal = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.metadata().ok())
-        .any(|data| data.len() > 0);
-    let was_used = marker::is_used(vote_key, config.node.chain).unwrap_or(true);
-    !has_journal && (was_used || !Store::is_absent(&config.node.data_dir.join("db")))
+    let is_absent = Journal::is_absent(&journal_folder(&config.node.data_dir)).unwrap_or(false);
+    let was_used = marker::is_used(&config.vote_file, config.node.chain).unwrap_or(true);
+    is_absent && (was_used || !Store::is_absent(&config.node.data_dir.join("db")))
 }
 
 /// Returns the problems that would not keep the node from starting.
@@ -48,8 +47,9 @@ pub(super) fn warnings(node: &NodeConfig, validator: Option<&ValidatorConfig>) -
     if validator.is_some_and(lacks_journal) && node.committees.known().size() > 1 {
         warnings.push(format!(
             "there is no vote journal in {}, although the vote key was used: the validator will follow, and vote \
-             once the others have told from which view on it may (`docs/OPERATING.md`, *The vote journal*)",
-            journal_folder(data).display()
+             {} (`docs/OPERATING.md`, *The vote journal*)",
+            journal_folder(data).display(),
+            votes_again(node.genesis.protocol)
         ));
     }
     if let Some(room) = room_of(data).filter(Room::is_low) {

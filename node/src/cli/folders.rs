@@ -7,7 +7,10 @@ use crate::{
 use anyhow::{Context as _, bail};
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
-use quorate_types::{BondName, Committee, ExternalEntry, Identity, genesis::Genesis};
+use quorate_types::{
+    BondName, Committee, ExternalEntry, Identity,
+    genesis::{Genesis, Protocol},
+};
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
@@ -28,6 +31,20 @@ const ADMIN_OFFSET: u16 = 100;
 pub(super) const NO_ACCOUNT: &str = "Nothing can be transferred on it, ever: balances come from the genesis \
     file alone. Make an account with `quorate keys generate`, and the chain anew with --account \
     IDENTITY=BALANCE";
+
+/// A note on when all validators of a new chain must be there.
+pub(super) fn late_start(protocol: Protocol) -> Option<String> {
+    let view = match protocol {
+        Protocol::Simplex => return None,
+        phases if phases.has_phases() => "1,500",
+        _ => "500",
+    };
+    Some(format!(
+        "note: with {} start all validators before the chain is used: one that starts for the first time after view \
+         {view} is silent to the end of the next epoch (docs/OPERATING.md, *The vote journal*)",
+        protocol.name()
+    ))
+}
 
 /// Returns the HTTP and metrics ports of a validator with this peer address.
 pub(super) fn local_ports(address: &PeerAddress) -> anyhow::Result<[u16; 2]> {

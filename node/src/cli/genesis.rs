@@ -335,6 +335,7 @@ impl Create {
                  validators would have seen them."
             }
         };
+        lines.extend(folders::late_start(self.protocol));
         lines.extend([String::new(), farewell.to_owned()]);
         if self.account.is_empty() && self.application == ApplicationKind::Ledger {
             lines.push(format!(

@@ -11,8 +11,8 @@ use crate::{
         MAX_IDLE_INTERVAL, MIN_RETENTION_BLOCKS, format_duration, load_genesis, parse_duration,
     },
     localnet::{
-        Curve, ExplorerProcess, Figures, Network, Pauses, Sample, Settings, Tally, check_ports,
-        prepare, setup, show,
+        Curve, ExplorerProcess, Figures, LOOK_INTERVAL, Network, Pauses, Sample, Settings, Tally,
+        check_ports, prepare, setup, show,
     },
 };
 use anyhow::Context as _;
@@ -197,7 +197,7 @@ struct Report {
     scheme: String,
     /// How often a validator's process was found to be another one.
     restarts: u64,
-    /// The longest time without a new block, measured to [`TICK`].
+    /// The longest time without a new block, measured to twice [`LOOK_INTERVAL`].
     longest_pause_ms: f64,
     load: f64,
     #[serde(flatten)]
@@ -484,8 +484,9 @@ impl Localnet {
     fn greet(&self, network: &Network, explorer: Option<&ExplorerProcess>) {
         let settings = network.settings();
         eprintln!(
-            "{} validators run {}, {}",
+            "{} validators run {}, {}, {}",
             settings.validators,
+            settings.application.name(),
             settings.protocol.name(),
             settings.scheme
         );
@@ -580,7 +581,7 @@ impl Localnet {
         let interval = LINE_INTERVAL[usize::from(!terminal)];
         let mut first: Option<(Tally, u64)> = None;
         let begin = Sample::take(network).await;
-        let mut pauses = Pauses::since(begin.height());
+        let pauses = Pauses::watch(network);
         let mut last = begin.clone();
         let mut last_final = 0;
         let mut next_line = start + interval;
@@ -596,7 +597,6 @@ impl Localnet {
                 _ = &mut interrupted => break,
                 () = tick => {}
             }
-            pauses.look(network).await;
             kills.go_on(network)?;
             late.go_on(network).await?;
             for (place, status) in network.newly_dead() {
@@ -730,8 +730,11 @@ impl Localnet {
             (
                 "validators",
                 format!(
-                    "{} ({}, {})",
-                    report.validators, report.protocol, report.scheme
+                    "{} ({}, {}, {})",
+                    report.validators,
+                    settings.application.name(),
+                    report.protocol,
+                    report.scheme
                 ),
             ),
             ("measured", format!("{seconds:.1} s")),
@@ -762,7 +765,7 @@ impl Localnet {
                 format!(
                     "{:.1} s without a new block (looked at every {:.1} s)",
                     report.longest_pause_ms / 1_000.0,
-                    TICK.as_secs_f64()
+                    LOOK_INTERVAL.as_secs_f64()
                 ),
             ),
             (

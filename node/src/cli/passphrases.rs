@@ -106,7 +106,9 @@ impl NewKeys {
             return Ok(None);
         }
         Ok(Some(self.source.open().choose().map_err(|error| {
-            anyhow::anyhow!("{error} (or --plain for a test network)")
+            anyhow::anyhow!(
+                "{error} (or --plain for a test network; `quorate testnet --passphrases` makes random ones)"
+            )
         })?))
     }
 }

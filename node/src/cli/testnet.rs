@@ -422,6 +422,7 @@ impl Testnet {
                 "note: with n = {n} the chain stops when any validator does; four tolerate one faulty one"
             ));
         }
+        lines.extend(folders::late_start(self.protocol));
         lines.push(String::new());
         lines.push(match self.hosts.is_empty() {
             true => "Start each in a terminal of its own:".to_owned(),

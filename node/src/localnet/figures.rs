@@ -1,16 +1,20 @@
 //! Measurements of a running network, from its validators' metrics and processes.
 
 use super::processes::Network;
+use parking_lot::Mutex;
 use quorate_files::Usage;
 use serde::Serialize;
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 const MIB: f64 = 1_048_576.0;
 
 const FINALIZED_HEIGHT: &str = "quorate_consensus_finalized_height";
+/// How often validators are asked for their height.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a validator's answer on its height is waited for.
 const LOOK_LIMIT: Duration = Duration::from_millis(150);
 
@@ -349,48 +353,69 @@ fn quantile(buckets: &Buckets, q: f64) -> Option<f64> {
     Some(below)
 }
 
-/// The longest time in which no validator had a new final block, as far as looking at their heights now and then shows.
+/// The longest time in which no validator had a new final block, as far as looking at their heights shows: from when a block
+/// was first seen to when it was last seen as the newest.
 #[derive(Debug)]
 pub struct Pauses {
-    newest: u64,
-    since: Instant,
+    longest: Arc<Mutex<Longest>>,
+    looks: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Longest {
+    newest: Option<(u64, Instant)>,
     longest: Duration,
 }
 
 impl Pauses {
-    /// From now on, with this newest block.
-    pub fn since(newest: u64) -> Self {
-        Self {
-            newest,
-            since: Instant::now(),
-            longest: Duration::ZERO,
-        }
-    }
-
-    /// Asks all validators for their newest block.
-    pub async fn look(&mut self, network: &Network) {
-        let mut heights = tokio::task::JoinSet::new();
-        for place in 0..network.size() {
-            let client = network.client(place).clone();
-            heights.spawn(async move {
-                let status = tokio::time::timeout(LOOK_LIMIT, client.status()).await;
-                status.ok()?.ok().map(|status| status.finalized_height.0)
-            });
-        }
-        let heights = heights.join_all().await;
-        self.note(heights.into_iter().flatten().max(), Instant::now());
-    }
-
-    fn note(&mut self, newest: Option<u64>, now: Instant) {
-        self.longest = self.longest.max(now - self.since);
-        if let Some(newest) = newest.filter(|newest| *newest > self.newest) {
-            self.newest = newest;
-            self.since = now;
-        }
+    /// Looks from now on, beside everything else.
+    pub fn watch(network: &Network) -> Self {
+        let clients: Vec<_> = (0..network.size())
+            .map(|place| network.client(place).clone())
+            .collect();
+        let longest = Arc::<Mutex<Longest>>::default();
+        let noted = longest.clone();
+        let looks = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let looked = Instant::now();
+                let mut heights = tokio::task::JoinSet::new();
+                for client in clients.clone() {
+                    heights.spawn(async move {
+                        let status = tokio::time::timeout(LOOK_LIMIT, client.status()).await;
+                        status.ok()?.ok().map(|status| status.finalized_height.0)
+                    });
+                }
+                let heights = heights.join_all().await;
+                if let Some(newest) = heights.into_iter().flatten().max() {
+                    noted.lock().note(newest, looked);
+                }
+            }
+        });
+        Self { longest, looks }
     }
 
     pub fn longest(&self) -> Duration {
-        self.longest
+        self.longest.lock().longest
+    }
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        self.looks.abort();
+    }
+}
+
+impl Longest {
+    fn note(&mut self, newest: u64, now: Instant) {
+        match self.newest {
+            Some((known, since)) if newest <= known => {
+                self.longest = self.longest.max(now.saturating_duration_since(since));
+            }
+            _ => self.newest = Some((newest, now)),
+        }
     }
 }
 
@@ -474,17 +499,20 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_lasts_until_somebody_has_a_new_block() {
-        let mut pauses = Pauses::since(7);
-        let start = pauses.since;
+    fn a_pause_is_what_a_block_was_seen_as_the_newest() {
+        let mut pauses = Longest::default();
+        let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        pauses.note(Some(8), at(1));
-        pauses.note(None, at(2));
-        pauses.note(Some(8), at(4));
-        assert_eq!(pauses.longest(), Duration::from_secs(3));
-        pauses.note(Some(9), at(5));
-        pauses.note(Some(9), at(8));
-        assert_eq!(pauses.longest(), Duration::from_secs(4));
+        pauses.note(7, at(0));
+        pauses.note(8, at(3));
+        assert_eq!(pauses.longest, Duration::ZERO);
+        pauses.note(8, at(5));
+        // From one that is behind.
+        pauses.note(7, at(6));
+        assert_eq!(pauses.longest, Duration::from_secs(3));
+        pauses.note(9, at(9));
+        pauses.note(9, at(11));
+        assert_eq!(pauses.longest, Duration::from_secs(3));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use quorate_api::RpcClient;
 use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -71,9 +71,7 @@ pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
             settings.rpc_address(place),
             settings.admin_address(place),
         ] {
-            TcpListener::bind(address).with_context(|| {
-                format!("{address} is taken: stop what uses it, or use another --base-port")
-            })?;
+            check_port(address)?;
         }
     }
     for place in 0..settings.followers {
@@ -81,11 +79,17 @@ pub fn check_ports(settings: &Settings) -> anyhow::Result<()> {
             settings.follower_address(place),
             settings.follower_rpc_address(place),
         ] {
-            TcpListener::bind(address).with_context(|| {
-                format!("{address} is taken: stop what uses it, or use another --base-port")
-            })?;
+            check_port(address)?;
         }
     }
+    Ok(())
+}
+
+fn check_port(address: SocketAddr) -> anyhow::Result<()> {
+    TcpListener::bind(address).with_context(|| match address.port() {
+        ..1_024 => format!("{address} cannot be used: use a --base-port of 1024 or more"),
+        _ => format!("{address} is taken: stop what uses it, or use another --base-port"),
+    })?;
     Ok(())
 }
 

@@ -69,6 +69,14 @@ struct OpenJournal {
     pub(super) fresh: bool,
 }
 
+/// When a validator that has lost its journal votes again.
+pub(crate) fn votes_again(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Simplex => "once the others have told from which view on it may",
+        _ => "after the next epoch",
+    }
+}
+
 /// Opens the vote journal. If it is missing although the key has voted, the first record of the new
 /// journal says so, even if a start is interrupted at any point.
 fn open_journal(
@@ -119,10 +127,7 @@ fn open_journal(
     let (mut journal, mut recovered) = Journal::open(&directory, config.node.chain)?;
     if lost {
         begin_after_loss(&mut journal, &mut recovered.records).context("vote journal")?;
-        let votes_again = match config.node.genesis.protocol {
-            Protocol::Simplex => "once the others have told from which view on it may",
-            _ => "after the next epoch",
-        };
+        let votes_again = votes_again(config.node.genesis.protocol);
         warn!(
             journal = %directory.display(), key = %vote_key.display(),
             "the vote key was used before, and its journal is gone: this validator follows, and votes again {votes_again}"

@@ -129,7 +129,9 @@ pub(super) async fn await_final(
                     if result.state != TransactionState::Pending {
                         return Ok(result);
                     }
-                    Ok(find_transaction(parts, &result.id)?.unwrap_or(result))
+                    let found = find_transaction(parts, &result.id)?;
+                    let repeated = result.repeated;
+                    Ok(found.map_or(result, |found| TransactionResult { repeated, ..found }))
                 })
                 .collect::<RpcResult<Vec<_>>>()
         });

@@ -34,6 +34,9 @@ const SLOW: u32 = 2;
 /// ...for so long.
 const SLOW_FOR: Duration = Duration::from_secs(15);
 
+/// How long a distance is watched before it is said to grow.
+const GROWS_FOR: Duration = Duration::from_secs(5);
+
 /// How the final chain has grown.
 pub(crate) struct Progress {
     started: Instant,
@@ -151,7 +154,10 @@ impl Progress {
         let whole = since.next()?;
         // After a start the peers report one after the other, so the distance seems to grow first.
         let latest = since.next_back().unwrap_or(whole);
-        Some(if whole > 0.0 { whole } else { latest })
+        let pace = if whole > 0.0 { whole } else { latest };
+        let first = self.distances.front().map(|(at, _)| *at);
+        let is_new = first.is_some_and(|at| now.saturating_duration_since(at) < GROWS_FOR);
+        (pace > 0.0 || !is_new).then_some(pace)
     }
 
     /// Sets the longest time that a block may take by the configuration, and the database's height.
@@ -173,9 +179,11 @@ impl Progress {
         }
         if let Some(last) = self.newest.replace(now) {
             let interval = now.saturating_duration_since(last);
-            // A stall must not count as the usual interval.
+            // A stall must not count as the usual interval, nor in the mean of what comes after it.
             if interval <= PATIENCE * self.usual.max(self.configured) {
                 self.usual = self.usual - self.usual / SMOOTHING + interval / SMOOTHING;
+            } else {
+                self.samples.clear();
             }
         }
         let due =
@@ -320,6 +328,8 @@ mod tests {
         );
         assert_eq!(blocks(&mut progress, 3, 6 * SECOND), Some(6 * SECOND));
         assert_eq!(blocks(&mut progress, 2_000, SECOND / 100), None, "over");
+        assert_eq!(blocks(&mut progress, 1, 60 * SECOND), None);
+        assert_eq!(blocks(&mut progress, 16, SECOND), None, "a halt is over");
     }
 
     #[test]
@@ -349,14 +359,11 @@ mod tests {
         let mut progress = Progress::new(start);
         // Of the others one is heard after the other.
         assert_eq!(progress.closing(start, 20_000), None);
-        let mut closing = |seconds: u32, behind| {
-            progress
-                .closing(start + seconds * SECOND, behind)
-                .expect("known")
-        };
-        assert!(closing(1, 99_000) < 0.0);
-        assert!(closing(2, 80_000) > 15_000.0);
-        assert!(closing(3, 61_000) > 15_000.0);
-        assert!(closing(4, 10_000) > 1_000.0);
+        let mut closing = |seconds: u32, behind| progress.closing(start + seconds * SECOND, behind);
+        assert_eq!(closing(1, 99_000), None);
+        assert!(closing(2, 80_000).unwrap() > 15_000.0);
+        assert!(closing(3, 61_000).unwrap() > 15_000.0);
+        assert!(closing(4, 10_000).unwrap() > 1_000.0);
+        assert!(closing(20, 30_000).unwrap() < 0.0);
     }
 }
