@@ -16,7 +16,7 @@ mod sockets;
 mod syncing;
 mod task;
 
-pub(crate) use durable::lock_directory;
+pub(crate) use durable::{lock_directory, votes_again};
 pub(crate) use importing::{Imported, Step, import_snapshot};
 
 use self::{
