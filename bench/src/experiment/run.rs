@@ -4,7 +4,7 @@ use super::{
     plan::{MAX_FILE_BYTES, Plan, Point, Search},
     trial::{self, Place, Trial},
 };
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use quorate_files::read_text;
 use rand::{SeedableRng as _, seq::SliceRandom as _};
 use rand_chacha::ChaCha8Rng;
