@@ -156,7 +156,9 @@
 //! eighth of the difference. A leader that is known to take longer is given twice its own time, and owes
 //! (R21) for a proposal that took four times what leaders are given. The votes have twice what
 //! they took lately with the slowest leader but f, and never more than configured; a leader with which they take longer has twice its own
-//! time, up to four times the usual one. Both double with each view in a row without a block, up to a maximum.
+//! time, up to four times the usual one. Who leads waits for the votes from its own proposal on, by what they took with its own lately. Both double with each view in a row without a block, up to a maximum.
+//!   *Why from its own proposal on:* a leader does not time its own proposals. When it gave its view the longest time that any
+//!   leader is given, and f were silent, one late vote of an honest validator made the others wait for the leader's nullify for a second.
 //!   *Why f are left out:* slow on purpose are f at most, so they cannot stretch the time-outs of the others. A leader can do
 //!   so with votes, too: it proposes to a quorum less one, and withholds its own vote.
 //!

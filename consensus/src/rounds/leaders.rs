@@ -258,14 +258,18 @@ impl Leaders {
     /// leader but f lately, and as configured at most. A leader with which it takes longer is given twice its own time, as
     /// far as that is not late.
     pub(crate) fn voting(&self, leader: ValidatorIndex) -> (Duration, Duration) {
+        self.voting_after(self.leaders.get(&leader).and_then(|known| known.voting))
+    }
+
+    /// The same for a leader with which it took so long lately.
+    pub(crate) fn voting_after(&self, lately: Option<Peak>) -> (Duration, Duration) {
         let timing = &self.timing;
         let most = timing.view_timeout.saturating_sub(timing.leader_timeout);
         let usual = self.slowest_but_f(|known| known.voting);
         let usual = usual.map_or(most, |slowest| {
             slowest.saturating_mul(2).clamp(least(most), most)
         });
-        let own = self.leaders.get(&leader).and_then(|known| known.voting);
-        let own = own.map_or(most, |own| own.longest().saturating_mul(2));
+        let own = lately.map_or(most, |own| own.longest().saturating_mul(2));
         let own = own.clamp(usual, usual.saturating_mul(LATE_AFTER).min(most));
         (own, usual)
     }

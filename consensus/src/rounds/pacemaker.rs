@@ -74,6 +74,8 @@ pub(crate) struct Pacemaker {
     doubt_due: Option<Moment>,
     /// Since others have given up the current view, or are ahead.
     left_alone: Lasting,
+    /// What the votes for this validator's own proposals took lately.
+    own_voting: Option<Peak>,
     /// Since others have voted for a block that its leader has not sent here.
     left_out: Lasting,
     views_without_block: u32,
@@ -194,6 +196,7 @@ impl Pacemaker {
             gather_due: None,
             doubt_due: None,
             left_alone: Lasting::default(),
+            own_voting: None,
             left_out: Lasting::default(),
             views_without_block: 0,
             doublings: 0,
@@ -258,7 +261,10 @@ impl Pacemaker {
             Expected::Votes => Duration::ZERO,
             _ => self.leaders.patience_with(leader, patience),
         };
-        let (voting, usual_voting) = self.leaders.voting(leader);
+        let (voting, usual_voting) = match expected {
+            Expected::Own => self.leaders.voting_after(self.own_voting),
+            _ => self.leaders.voting(leader),
+        };
         // H5
         let respite = match (before, expected) {
             (Before::Vote, Expected::Own | Expected::Proposal) => self.stretch(patience),
@@ -368,8 +374,10 @@ impl Pacemaker {
             _ => turn.proposed,
         };
         let voted = votes_from.map(|from| now.since(from));
-        if let Some(took) = voted {
-            self.leaders.voted(turn.leader, took);
+        match (voted, turn.expected) {
+            (None, _) => {}
+            (Some(took), Expected::Own) => self.own_voting.get_or_insert_default().note(took),
+            (Some(took), _) => self.leaders.voted(turn.leader, took),
         }
         let late_votes = turn.usual_voting.saturating_mul(LATE_AFTER / 2);
         let late_votes = voted.unwrap_or_default().saturating_sub(late_votes);
@@ -436,11 +444,15 @@ impl Pacemaker {
         }
     }
 
-    /// Notes that this validator has proposed in the current view.
+    /// Notes that this validator has proposed in the current view: from now on it waits for votes.
     pub(crate) fn has_led(&mut self, now: Moment) {
         self.expect(now);
         if let Some(turn) = self.turn.as_mut() {
             turn.may_idle = false;
+            turn.proposed = Some(now);
+            // What is left of the longest time-out may be nothing.
+            let due = now.after(turn.voting.max(turn.usual_voting));
+            self.view_due = self.view_due.map(|view_due| view_due.min(due));
         }
     }
 
@@ -731,6 +743,35 @@ mod tests {
             }
             (dear, cost)
         }
+    }
+
+    #[test]
+    fn who_leads_waits_for_the_votes_from_its_proposal_on() {
+        let mut life = Life::new(4);
+        let mut waited = Vec::new();
+        while waited.len() < 3 {
+            if life.leader() != ValidatorIndex(0) {
+                life.voted_within(Duration::from_millis(2));
+                continue;
+            }
+            life.pacemaker.has_led(life.now);
+            let due = life.pacemaker.view_due.expect("it waits");
+            waited.push(due.since(life.now));
+            life.now = life.now.after(Duration::from_millis(40));
+            life.enter(true);
+        }
+        // The first time nothing is known of its own votes.
+        let [first, known] = [4 * MIN_PATIENCE, Duration::from_millis(80)];
+        assert_eq!(waited, [first, known, known]);
+        for _ in 0..100 {
+            life.enter(false);
+        }
+        while life.leader() != ValidatorIndex(0) {
+            life.enter(false);
+        }
+        life.pacemaker.has_led(life.now);
+        let due = life.pacemaker.view_due.expect("it waits");
+        assert!(due.since(life.now) >= 10 * SECOND);
     }
 
     #[test]
