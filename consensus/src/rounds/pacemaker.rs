@@ -21,7 +21,7 @@
 use crate::{
     config::Timing,
     io::Moment,
-    rounds::leaders::{LATE_AFTER, Leaders, Usual, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Peak, Usual, least},
 };
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::VecDeque, time::Duration};
