@@ -361,9 +361,9 @@ mod tests {
         assert_eq!(progress.closing(start, 20_000), None);
         let mut closing = |seconds: u32, behind| progress.closing(start + seconds * SECOND, behind);
         assert_eq!(closing(1, 99_000), None);
-        assert!(closing(2, 80_000).unwrap() > 15_000.0);
-        assert!(closing(3, 61_000).unwrap() > 15_000.0);
-        assert!(closing(4, 10_000).unwrap() > 1_000.0);
-        assert!(closing(20, 30_000).unwrap() < 0.0);
+        assert!(closing(2, 80_000).expect("known") > 15_000.0);
+        assert!(closing(3, 61_000).expect("known") > 15_000.0);
+        assert!(closing(4, 10_000).expect("known") > 1_000.0);
+        assert!(closing(20, 30_000).expect("known") < 0.0);
     }
 }
