@@ -396,7 +396,7 @@ fn a_damaged_or_foreign_header_is_refused() {
         let mut content = whole.clone();
         content[at] ^= 1;
         let folder = Folder::new(&content);
-        let checked = Journal::check_folder(folder.0.path(), CHAIN);
+        let checked = Journal::check_folder(folder.0.path(), chain());
         for error in [checked.err(), folder.open().err()] {
             match error {
                 // Magic bytes, version and chain; then the salt and the checksum.
@@ -408,7 +408,7 @@ fn a_damaged_or_foreign_header_is_refused() {
     }
     for length in 0..HEADER {
         let folder = Folder::new(&whole[..length]);
-        let checked = Journal::check_folder(folder.0.path(), CHAIN);
+        let checked = Journal::check_folder(folder.0.path(), chain());
         for error in [checked.err(), folder.open().err()] {
             assert!(matches!(
                 error,
@@ -417,13 +417,13 @@ fn a_damaged_or_foreign_header_is_refused() {
         }
     }
     let folder = Folder::new(&whole);
-    Journal::check_folder(folder.0.path(), CHAIN).unwrap();
+    Journal::check_folder(folder.0.path(), chain()).unwrap();
 }
 
 #[test]
 fn a_journal_that_was_deleted_promises_nothing() {
     let folder = Folder::new(&journal_of(&[&records(0..2)]));
-    let (mut journal, _) = Journal::open(folder.0.path(), CHAIN).unwrap();
+    let (mut journal, _) = Journal::open(folder.0.path(), chain()).unwrap();
     journal.append(&vote(7)).unwrap();
     journal.release(()).unwrap();
     std::fs::remove_dir_all(folder.0.path()).unwrap();
