@@ -425,7 +425,7 @@ fn a_journal_that_was_deleted_promises_nothing() {
     let folder = Folder::new(&journal_of(&[&records(0..2)]));
     let (mut journal, _) = Journal::open(folder.0.path(), chain()).unwrap();
     journal.append(&vote(7)).unwrap();
-    journal.release(()).unwrap();
+    let _ = journal.release(()).unwrap();
     std::fs::remove_dir_all(folder.0.path()).unwrap();
     journal.append(&vote(8)).unwrap();
     let error = journal.release(()).err().unwrap().to_string();
