@@ -131,20 +131,3 @@ fn a_leader_that_says_nothing_to_the_next_one_takes_no_turns_from_it() {
         assert!(height * 10 >= honest * 6, "{protocol:?}: {report:?}");
     }
 }
-
-/// One validator is silent, and what another says is lost for 60 ms now and then. The leader of such a view gave it a second, and the two
-/// others waited for its nullify.
-#[test]
-fn with_one_silent_a_vote_that_comes_late_costs_no_second() {
-    for protocol in Protocol::ALL {
-        let silent = "transfers 5\nbyzantine 3 Silent\n".to_owned();
-        let honest = with_usual_timers(protocol, &silent).highest.0;
-        let cuts: String = (6..18)
-            .map(|second| format!("at {second}000000 cut 1 0\nat {second}060000 heal\n"))
-            .collect();
-        let report = with_usual_timers(protocol, &format!("{silent}{cuts}"));
-        let height = report.highest.0;
-        eprintln!("{protocol:?}: {height} of {honest} final blocks");
-        assert!(height * 100 >= honest * 50, "{protocol:?}: {report:?}");
-    }
-}
