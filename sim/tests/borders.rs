@@ -48,7 +48,7 @@ fn validators_come_and_leave_with_each_protocol() {
 #[test]
 fn old_copies_do_not_vote_again_although_the_validators_have_changed() {
     let mut all = BorderReport::default();
-    for seed in 0..24 {
+    for seed in 0..32 {
         all.add(&run(&BorderScenario {
             faulty: 0,
             faults: false,
