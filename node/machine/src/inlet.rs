@@ -225,6 +225,11 @@ impl Inlet {
         }
     }
 
+    /// Whether frames of a validator are read at all: nobody listens to one that has sent too much that no validator sends.
+    pub fn listens_to(&self, validator: ValidatorIndex) -> bool {
+        self.parts.conduct.listening(validator) != Listening::Cut
+    }
+
     fn refuse(&self, from: ValidatorIndex, refusal: Refusal) {
         match refusal {
             Refusal::TooMany => self.parts.metrics.dropped("too_many"),

@@ -191,7 +191,8 @@ impl Simulation {
             let engine = running.machine.replica.engine();
             let at = (engine.epoch(), engine.view());
             let blocked = engine.blocked();
-            let heard = !engine.is_muted(ValidatorIndex(sender as u32));
+            let place = ValidatorIndex(sender as u32);
+            let heard = !engine.is_muted(place) && running.machine.inlet.listens_to(place);
             if heard && !blocked.iter().any(|(held, _)| held.as_usize() == sender) {
                 self.checker.heard(to, sender, at, &bytes);
             }
