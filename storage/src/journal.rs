@@ -185,13 +185,10 @@ impl Journal {
         if Self::is_absent(directory)? {
             return Ok(());
         }
-        let Some(&number) = segments(&SystemDisk, directory)?.last() else {
-            return Ok(());
-        };
-        let path = segment(directory, number);
-        let content = (SystemDisk.read(&path, MAX_FILE_BYTES)).map_err(|e| io_error(&path, e))?;
-        let (begin, salt) = read_header(&path, &content, chain)?;
-        scan(&path, &content, begin, salt).map(drop)
+        match segments(&SystemDisk, directory)?.last() {
+            Some(&number) => read_segment(&SystemDisk, directory, number, chain).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// As [`Self::open`], on a disk.
@@ -223,13 +220,13 @@ impl Journal {
             ));
         };
         let path = segment(directory, number);
-        let content = disk
-            .read(&path, MAX_FILE_BYTES)
-            .map_err(|e| io_error(&path, e))?;
-        let (begin, salt) = read_header(&path, &content, chain)?;
-        let (records, end, next_sequence) = scan(&path, &content, begin, salt)?;
-        let truncated_bytes = (content.len() - end) as u64;
-        let end = end as u64;
+        let Segment {
+            salt,
+            records,
+            end,
+            next_sequence,
+            truncated_bytes,
+        } = read_segment(&*disk, directory, number, chain)?;
         let mut file = disk.open(&path).map_err(|e| io_error(&path, e))?;
         file.cut(end)
             .and_then(|()| file.sync())
@@ -416,6 +413,38 @@ impl Journal {
             io_error(&self.path, source)
         })
     }
+}
+
+/// What a file of the journal holds.
+struct Segment {
+    salt: u32,
+    records: Vec<Record>,
+    /// Where its whole frames end.
+    end: u64,
+    next_sequence: u64,
+    /// Bytes of a torn tail behind them.
+    truncated_bytes: u64,
+}
+
+fn read_segment(
+    disk: &dyn Disk,
+    directory: &Path,
+    number: u64,
+    chain: ChainId,
+) -> Result<Segment, JournalError> {
+    let path = segment(directory, number);
+    let content = disk
+        .read(&path, MAX_FILE_BYTES)
+        .map_err(|e| io_error(&path, e))?;
+    let (begin, salt) = read_header(&path, &content, chain)?;
+    let (records, end, next_sequence) = scan(&path, &content, begin, salt)?;
+    Ok(Segment {
+        salt,
+        records,
+        end: end as u64,
+        next_sequence,
+        truncated_bytes: (content.len() - end) as u64,
+    })
 }
 
 fn io_error(path: &Path, source: io::Error) -> JournalError {

@@ -193,12 +193,12 @@ pub(super) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
              validator i has it at --base-port + 2i + 1.",
         ),
         ClientError::Transport { reason, .. } if reason.contains("begins with http") => None,
-        ClientError::Transport { url, .. } if url.ends_with(CONTROL_SOCKET) => Some(
-            "The validator's process is stopped (SIGSTOP) or overloaded. What was asked is carried out when it goes on.",
-        ),
         ClientError::Transport { reason, .. } if was_cut(reason) => Some(
             "The connection ended without an answer: the node stops or restarts; ask again in a moment. Or that is not \
              a validator's HTTP address, `[rpc] listen`: its port for peers is another one.",
+        ),
+        ClientError::Transport { url, .. } if url.ends_with(CONTROL_SOCKET) => Some(
+            "The validator's process is stopped (SIGSTOP) or overloaded. What was asked is carried out when it goes on.",
         ),
         ClientError::Transport { .. } => Some(
             "Is that a validator's HTTP address, `[rpc] listen`? Its port for peers is another one.",
