@@ -211,7 +211,7 @@ pub fn with_payloads(mut scenario: Scenario) -> Scenario {
     let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x0bd_e45);
     scenario.application = ApplicationKind::OrderOnly;
     for attacks in scenario.byzantine.values_mut() {
-        if attacks.iter().any(|a| matches!(a, Attack::Glitch(..))) {
+        if heals(attacks) {
             continue;
         }
         for attack in [
@@ -236,12 +236,17 @@ fn forge_more(scenario: &mut Scenario) {
         return;
     }
     for attacks in scenario.byzantine.values_mut() {
-        if attacks.iter().any(|a| matches!(a, Attack::Glitch(..))) {
+        if heals(attacks) {
             continue;
         }
         attacks.insert(Attack::OtherBorder);
         attacks.insert(Attack::ShortCertificates);
     }
+}
+
+/// Whether a validator is Byzantine for a while only.
+fn heals(attacks: &BTreeSet<Attack>) -> bool {
+    attacks.iter().any(|a| matches!(a, Attack::Glitch(..)))
 }
 
 /// In every tenth run with Byzantine validators one of them keeps the next leader out of its turn, or gives up the view before
@@ -255,8 +260,6 @@ fn spoil_turns(scenario: &mut Scenario) {
         true => Attack::ShunNext,
         false => Attack::NullifyBefore,
     };
-    let heals =
-        |attacks: &BTreeSet<Attack>| attacks.iter().any(|a| matches!(a, Attack::Glitch(..)));
     if let Some(attacks) = scenario
         .byzantine
         .values_mut()

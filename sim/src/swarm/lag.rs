@@ -62,10 +62,7 @@ impl Lag {
                 false => Attack::StaleSnapshots,
             };
             let attacks = scenario.byzantine.entry(liar).or_default();
-            if !attacks
-                .iter()
-                .any(|attack| matches!(attack, Attack::Glitch(..)))
-            {
+            if !super::heals(attacks) {
                 attacks.insert(lie);
             }
         }
