@@ -21,7 +21,7 @@ use std::{
 /// Blocks from which on a chain is so old that a key without any trace of use counts as
 /// restored without its journal. Before that, validators that start for the first time join at
 /// once. In the newest epoch views stand for blocks.
-const ESTABLISHED_BLOCKS: u64 = 500;
+pub const ESTABLISHED_BLOCKS: u64 = 500;
 
 /// How long a validator with a journal waits for peers that take part without answering. Versions
 /// without this inquiry never answer it.
@@ -555,10 +555,7 @@ impl Engine {
         let unknown = standing.vote.filter(|vote| self.is_unknown(vote));
         let ahead = self.is_of_unknown_epoch(&standing);
         let key_is_fresh = self.memory.fresh;
-        let views_per_block = match self.config.protocol.has_phases() {
-            true => self.committee.turn(),
-            false => 1,
-        };
+        let views_per_block = self.config.protocol.views_per_block();
         let lengths = (self.config.epoch_length, views_per_block);
         let own = self
             .own_place()

@@ -493,7 +493,7 @@ pub use config::{
 };
 pub use dropped::{DropReason, Dropped, Missing};
 pub use engine::{Counters, Engine, Holdings};
-pub use inquiry::Voting;
+pub use inquiry::{ESTABLISHED_BLOCKS, Voting};
 pub use io::{
     Batch, BuildRequest, Exhibit, Finalized, Input, Job, JobId, Moment, Notice, Offence, Order,
     Outbound, Output, Penalty, Sentence, Target, ValidateRequest, Verdict, Work,

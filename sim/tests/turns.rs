@@ -40,6 +40,25 @@ fn with_one_of_four_down_basic_hotstuff_loses_its_turns_only() {
     }
 }
 
+/// B2: validators that know of a turn's end pass the next leader, which is down, at once. The others must not take their nullify votes for
+/// a failure of the leader before.
+#[test]
+fn with_one_of_seven_down_no_other_loses_a_turn() {
+    for seed in seeds(3) {
+        let text = format!(
+            "seed {seed}\nvalidators 7\nprotocol hotstuff-basic\nscheme bls-aggregate\nduration 20000000\nepoch-blocks 1000000\n\
+             latency 100 4000\nsync 1000\ntimers 1000000 2000000 30000000 1000000 500000\ntransfers 5\nat 1000000 crash 6\n"
+        );
+        let report = run(script::parse(&text).unwrap());
+        let (height, turns) = (report.highest.0, report.view.0 / 3);
+        eprintln!("seed {seed}: {height} final blocks in {turns} turns");
+        assert!(
+            height * 7 * 100 >= turns * 6 * 98,
+            "seed {seed}: {report:?}"
+        );
+    }
+}
+
 /// B10: a leader that proposes and then keeps its certificates costs a time-out in few of its turns.
 #[test]
 fn a_leader_that_stalls_between_the_phases_is_not_waited_for() {

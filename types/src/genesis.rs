@@ -68,6 +68,14 @@ impl Protocol {
         self == Self::HotstuffBasic
     }
 
+    /// How many views a block takes.
+    pub fn views_per_block(self) -> u64 {
+        match self.has_phases() {
+            true => self.longest_turn(),
+            false => 1,
+        }
+    }
+
     /// How many views in a row one validator leads, at most ([`Turns`]).
     fn longest_turn(self) -> u64 {
         match self {

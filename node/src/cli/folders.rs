@@ -5,6 +5,8 @@ use crate::{
     genesis::{DealtChain, GENESIS_FILE, TRUST_FILE, write_new},
 };
 use anyhow::{Context as _, bail};
+use quorate_api::verdict::grouped;
+use quorate_consensus::ESTABLISHED_BLOCKS;
 use quorate_machine::machine::ConsensusConfig;
 use quorate_p2p::PeerAddress;
 use quorate_types::{
@@ -34,11 +36,10 @@ pub(super) const NO_ACCOUNT: &str = "Nothing can be transferred on it, ever: bal
 
 /// A note on when all validators of a new chain must be there.
 pub(super) fn late_start(protocol: Protocol) -> Option<String> {
-    let view = match protocol {
-        Protocol::Simplex => return None,
-        phases if phases.has_phases() => "1,500",
-        _ => "500",
-    };
+    if protocol == Protocol::Simplex {
+        return None;
+    }
+    let view = grouped(ESTABLISHED_BLOCKS * protocol.views_per_block());
     Some(format!(
         "note: with {} start all validators before the chain is used: one that starts for the first time after view \
          {view} is silent to the end of the next epoch (docs/OPERATING.md, *The vote journal*)",

@@ -581,7 +581,7 @@ impl Localnet {
         let interval = LINE_INTERVAL[usize::from(!terminal)];
         let mut first: Option<(Tally, u64)> = None;
         let begin = Sample::take(network).await;
-        let mut pauses = Pauses::watch(network);
+        let pauses = Pauses::watch(network);
         let mut last = begin.clone();
         let mut last_final = 0;
         let mut next_line = start + interval;
@@ -618,7 +618,7 @@ impl Localnet {
                 let finalized = counters.finalized.load(Relaxed);
                 first = Some((Tally::from(Sample::take(network).await), finalized));
                 // Before there was a load the chain may have rested.
-                pauses = Pauses::watch(network);
+                pauses.renew();
             }
             // A process that is killed takes its counters with it.
             if self.kill_every.is_some() && Instant::now() >= next_sample {

@@ -388,9 +388,10 @@ impl Pauses {
                         status.ok()?.ok().map(|status| status.finalized_height.0)
                     });
                 }
-                let heights = heights.join_all().await;
-                if let Some(newest) = heights.into_iter().flatten().max() {
-                    noted.lock().note(newest, looked);
+                let heights: Vec<_> = heights.join_all().await.into_iter().flatten().collect();
+                if let Some(newest) = heights.iter().max() {
+                    let most = 2 * heights.len() > clients.len();
+                    noted.lock().note(*newest, most, looked);
                 }
             }
         });
@@ -399,6 +400,11 @@ impl Pauses {
 
     pub fn longest(&self) -> Duration {
         self.longest.lock().longest
+    }
+
+    /// Counts from now on.
+    pub fn renew(&self) {
+        *self.longest.lock() = Longest::default();
     }
 }
 
@@ -409,10 +415,13 @@ impl Drop for Pauses {
 }
 
 impl Longest {
-    fn note(&mut self, newest: u64, now: Instant) {
+    /// A look that most validators did not answer shows only that there is a new block: those that answered may lag.
+    fn note(&mut self, newest: u64, most: bool, now: Instant) {
         match self.newest {
             Some((known, since)) if newest <= known => {
-                self.longest = self.longest.max(now.saturating_duration_since(since));
+                if most && newest == known {
+                    self.longest = self.longest.max(now.saturating_duration_since(since));
+                }
             }
             _ => self.newest = Some((newest, now)),
         }
@@ -422,6 +431,21 @@ impl Longest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_that_only_a_validator_behind_answers_shows_no_pause() {
+        let mut longest = Longest::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        longest.note(7, true, at(0));
+        longest.note(6, true, at(1));
+        longest.note(7, false, at(2));
+        assert_eq!(longest.longest, Duration::ZERO);
+        longest.note(7, true, at(3));
+        longest.note(8, false, at(5));
+        longest.note(8, true, at(6));
+        assert_eq!(longest.longest, Duration::from_secs(3));
+    }
 
     #[test]
     fn quantiles_are_interpolated_within_their_bucket() {
