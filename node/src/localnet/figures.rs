@@ -433,21 +433,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_only_a_validator_behind_answers_shows_no_pause() {
-        let mut longest = Longest::default();
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        longest.note(7, true, at(0));
-        longest.note(6, true, at(1));
-        longest.note(7, false, at(2));
-        assert_eq!(longest.longest, Duration::ZERO);
-        longest.note(7, true, at(3));
-        longest.note(8, false, at(5));
-        longest.note(8, true, at(6));
-        assert_eq!(longest.longest, Duration::from_secs(3));
-    }
-
-    #[test]
     fn quantiles_are_interpolated_within_their_bucket() {
         let buckets = vec![(1.0, 10.0), (2.0, 20.0), (f64::INFINITY, 20.0)];
         assert_eq!(quantile(&buckets, 0.5), Some(1.0));
@@ -523,20 +508,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_what_a_block_was_seen_as_the_newest() {
+    fn a_pause_is_as_long_as_a_block_was_seen_as_the_newest() {
         let mut pauses = Longest::default();
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        pauses.note(7, at(0));
-        pauses.note(8, at(3));
+        pauses.note(7, true, at(0));
+        pauses.note(8, true, at(3));
         assert_eq!(pauses.longest, Duration::ZERO);
-        pauses.note(8, at(5));
-        // From one that is behind.
-        pauses.note(7, at(6));
-        assert_eq!(pauses.longest, Duration::from_secs(3));
-        pauses.note(9, at(9));
-        pauses.note(9, at(11));
-        assert_eq!(pauses.longest, Duration::from_secs(3));
+        pauses.note(8, true, at(5));
+        // From validators that are behind.
+        pauses.note(7, true, at(6));
+        pauses.note(8, false, at(7));
+        assert_eq!(pauses.longest, Duration::from_secs(2));
+        pauses.note(9, false, at(9));
+        pauses.note(9, true, at(11));
+        assert_eq!(pauses.longest, Duration::from_secs(2));
     }
 
     #[test]
