@@ -380,18 +380,19 @@ impl Pauses {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let looked = Instant::now();
+                let asked = Instant::now();
                 let mut heights = tokio::task::JoinSet::new();
                 for client in clients.clone() {
                     heights.spawn(async move {
                         let status = tokio::time::timeout(LOOK_LIMIT, client.status()).await;
-                        status.ok()?.ok().map(|status| status.finalized_height.0)
+                        let height = status.ok()?.ok()?.finalized_height.0;
+                        Some((height, Instant::now()))
                     });
                 }
                 let heights: Vec<_> = heights.join_all().await.into_iter().flatten().collect();
-                if let Some(newest) = heights.iter().max() {
+                if let Some((newest, answered)) = heights.iter().max() {
                     let most = 2 * heights.len() > clients.len();
-                    noted.lock().note(*newest, most, looked);
+                    noted.lock().note(*newest, most, asked, *answered);
                 }
             }
         });
@@ -416,14 +417,14 @@ impl Drop for Pauses {
 
 impl Longest {
     /// A look that most validators did not answer shows only that there is a new block: those that answered may lag.
-    fn note(&mut self, newest: u64, most: bool, now: Instant) {
+    fn note(&mut self, newest: u64, most: bool, asked: Instant, answered: Instant) {
         match self.newest {
             Some((known, since)) if newest <= known => {
                 if most && newest == known {
-                    self.longest = self.longest.max(now.saturating_duration_since(since));
+                    self.longest = self.longest.max(asked.saturating_duration_since(since));
                 }
             }
-            _ => self.newest = Some((newest, now)),
+            _ => self.newest = Some((newest, answered)),
         }
     }
 }
@@ -511,18 +512,21 @@ mod tests {
     fn a_pause_is_as_long_as_a_block_was_seen_as_the_newest() {
         let mut pauses = Longest::default();
         let start = Instant::now();
-        let at = |seconds: u64| start + Duration::from_secs(seconds);
-        pauses.note(7, true, at(0));
-        pauses.note(8, true, at(3));
-        assert_eq!(pauses.longest, Duration::ZERO);
-        pauses.note(8, true, at(5));
+        let mut look = |newest, most, asked, answered| {
+            let at = |seconds: u64| start + Duration::from_secs(seconds);
+            pauses.note(newest, most, at(asked), at(answered));
+            pauses.longest.as_secs()
+        };
+        assert_eq!(look(7, true, 0, 0), 0);
+        assert_eq!(look(8, true, 3, 3), 0);
+        assert_eq!(look(8, true, 5, 6), 2);
         // From validators that are behind.
-        pauses.note(7, true, at(6));
-        pauses.note(8, false, at(7));
-        assert_eq!(pauses.longest, Duration::from_secs(2));
-        pauses.note(9, false, at(9));
-        pauses.note(9, true, at(11));
-        assert_eq!(pauses.longest, Duration::from_secs(2));
+        assert_eq!(look(7, true, 6, 6), 2);
+        assert_eq!(look(8, false, 7, 7), 2);
+        // The answer took long.
+        assert_eq!(look(9, false, 9, 13), 2);
+        assert_eq!(look(9, true, 14, 14), 2);
+        assert_eq!(look(9, true, 16, 16), 3);
     }
 
     #[test]
