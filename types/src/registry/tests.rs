@@ -1,3 +1,5 @@
+//! Bonds, validator sets, and what is unbonded, slashed and paid.
+
 use super::*;
 use crate::{Subject, ValidatorIndex, View, Vote, VoteKind};
 use commonware_codec::Encode;

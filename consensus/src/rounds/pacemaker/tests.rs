@@ -1,3 +1,5 @@
+//! The timers of a view, and what leaders owe.
+
 use super::*;
 use crate::rounds::leaders::MIN_PATIENCE;
 
