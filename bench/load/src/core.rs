@@ -236,6 +236,18 @@ impl Core {
         }
     }
 
+    /// Signs what an open loop with an end sends: each account's share, and somewhat more, since some are slower than others.
+    pub(crate) fn sign_ahead(&mut self, sign: impl FnMut(u32, u64) -> Arc<str>) {
+        let Shape::Open(steps) = &self.shape else {
+            return;
+        };
+        let due = |step: &Step| Some(step.rate * step.lasts?.as_secs_f64());
+        let all: f64 = steps.iter().filter_map(due).sum();
+        let share = all / self.wallet.size() as f64;
+        self.senders
+            .sign_ahead((share * 1.1).ceil() as u64 + 2, sign);
+    }
+
     /// When the load ends by itself.
     pub(crate) fn end(&self) -> Option<Duration> {
         match (&self.shape, &self.source) {

@@ -91,6 +91,9 @@ pub struct LoadPlan {
     pub pace: Pace,
     /// The longest wait at the end for transfers in flight.
     pub drain: Duration,
+    /// Signs the transfers of an open loop before it starts, and starts it at this time, or once all are signed. Otherwise
+    /// each is signed when it is sent.
+    pub ahead: Option<Instant>,
     /// The validators that get the load at the moment, by their places in `urls`, at least one of them; `None`
     /// for all.
     pub used: Option<watch::Receiver<BTreeSet<usize>>>,
@@ -133,6 +136,7 @@ impl From<LoadConfig> for LoadPlan {
             shape: Shape::Open(vec![Step::new(config.rate, None)]),
             pace: Pace::default(),
             drain: DRAIN,
+            ahead: None,
             used: None,
             hurry: None,
             on_row: None,
@@ -265,6 +269,10 @@ async fn drive(
         from = prepare(&mut core, &wallet, &clients) => from,
         () = wait_for(stop.clone()) => return core.report(Duration::ZERO),
     };
+    if let Some(start) = plan.ahead {
+        core.sign_ahead(|account, nonce| signed(&wallet, account, nonce));
+        tokio::time::sleep_until(start.into()).await;
+    }
     let end = core.end();
     let shared = Arc::new(Shared {
         core: Mutex::new(core),
@@ -370,10 +378,10 @@ impl Shared {
         let body = SubmitRequest {
             hex: orders
                 .map(|order| {
-                    let signed = order.signed.get_or_insert_with(|| {
-                        to_hex(&self.wallet.sign(order.account, order.nonce)).into()
-                    });
-                    signed.to_string()
+                    let text = order
+                        .signed
+                        .get_or_insert_with(|| signed(&self.wallet, order.account, order.nonce));
+                    text.to_string()
                 })
                 .collect(),
             ..SubmitRequest::default()
@@ -401,6 +409,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// A signed transfer as it is sent.
+fn signed(wallet: &Wallet, account: u32, nonce: u64) -> Arc<str> {
+    to_hex(&wallet.sign(account, nonce)).into()
 }
 
 /// Classifies an error: whether the request may have had an effect although it brought no answer.

@@ -87,7 +87,7 @@ pub(crate) type Signed = Option<Arc<str>>;
 
 struct Sender {
     next_nonce: u64,
-    /// Nonces below `next_nonce` that were rejected or lost.
+    /// Nonces below `next_nonce` that were rejected or lost, or signed ahead.
     free: BTreeMap<u64, Signed>,
     /// Transfers that no validator has answered yet.
     unanswered: u32,
@@ -161,6 +161,16 @@ impl Senders {
             sender.next_nonce += 1;
             (sender.next_nonce - 1, None)
         })
+    }
+
+    /// Signs so many of each account's next transfers, for when they are taken.
+    pub(crate) fn sign_ahead(&mut self, each: u64, mut sign: impl FnMut(u32, u64) -> Arc<str>) {
+        for (account, sender) in self.all.iter_mut().enumerate() {
+            for nonce in sender.next_nonce..sender.next_nonce.saturating_add(each) {
+                sender.free.insert(nonce, Some(sign(account as u32, nonce)));
+            }
+            sender.next_nonce = sender.next_nonce.saturating_add(each);
+        }
     }
 
     pub(crate) fn is_doubtful(&self, account: u32) -> bool {
@@ -245,6 +255,17 @@ mod tests {
         senders.returned(0, 7, Some("signed".into()));
         assert_eq!(senders.take_from(0), (7, Some("signed".into())));
         assert_eq!(senders.take_from(0), (9, None));
+    }
+
+    #[test]
+    fn what_was_signed_ahead_is_taken_in_order_and_then_what_follows() {
+        let mut senders = ready(2);
+        senders.sign_ahead(2, |account, nonce| format!("{account}/{nonce}").into());
+        assert_eq!(senders.take(0), Some(0));
+        assert_eq!(senders.take_from(0), (7, Some("0/7".into())));
+        assert_eq!(senders.take_from(0), (8, Some("0/8".into())));
+        assert_eq!(senders.take_from(0), (9, None));
+        assert_eq!(senders.take_from(1), (7, Some("1/7".into())));
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub(crate) struct Parameters {
     #[serde(deserialize_with = "one_or_many")]
     filtering: Vec<Switch>,
     #[serde(deserialize_with = "one_or_many")]
+    signing: Vec<Signing>,
+    #[serde(deserialize_with = "one_or_many")]
     linger: Vec<String>,
     #[serde(deserialize_with = "one_or_many")]
     interval: Vec<String>,
@@ -130,6 +132,7 @@ pub(crate) enum Parameter {
     Checking,
     Cryptography,
     Filtering,
+    Signing,
     Linger,
     Interval,
     Links,
@@ -167,6 +170,17 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// When the generator signs its transfers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Signing {
+    /// When they are sent.
+    #[default]
+    Meanwhile,
+    /// Before the warm-up.
+    Ahead,
+}
+
 /// Which validators receive the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -200,6 +214,8 @@ pub(crate) struct Point {
     /// Whether a leader leaves out what an unexecuted ancestor of its block holds.
     #[serde(default)]
     pub(crate) filtering: Switch,
+    #[serde(default)]
+    pub(crate) signing: Signing,
     /// How long a finalize vote waits to be batched with others.
     pub(crate) linger: String,
     /// The minimal time between blocks.
@@ -284,6 +300,7 @@ impl Plan {
             &mut point.cryptography
         });
         spread(&mut points, &p.filtering, |point| &mut point.filtering);
+        spread(&mut points, &p.signing, |point| &mut point.signing);
         spread(&mut points, &p.linger, |point| &mut point.linger);
         spread(&mut points, &p.interval, |point| &mut point.interval);
         spread(&mut points, &p.links, |point| &mut point.links);
@@ -329,6 +346,7 @@ impl Default for Parameters {
             checking: vec![usual.checking],
             cryptography: vec![usual.cryptography],
             filtering: vec![usual.filtering],
+            signing: vec![usual.signing],
             linger: vec![usual.linger],
             interval: vec![usual.interval],
             links: vec![usual.links],
@@ -403,6 +421,10 @@ impl Point {
         );
         let spare = (self.validators.max(1) - 1) / 3;
         ensure!(
+            self.signing == Signing::Meanwhile || self.clients == 0,
+            "`signing = \"ahead\"` is for open loops: leave `clients` out"
+        );
+        ensure!(
             (self.fault == Fault::None && self.slow == Slow::None) || spare > 0,
             "a fault needs 4 validators at least"
         );
@@ -420,6 +442,7 @@ impl Point {
             Parameter::Checking => self.checking.clone(),
             Parameter::Cryptography => name_of(&self.cryptography),
             Parameter::Filtering => name_of(&self.filtering),
+            Parameter::Signing => name_of(&self.signing),
             Parameter::Linger => self.linger.clone(),
             Parameter::Interval => self.interval.clone(),
             Parameter::Links => self.links.clone(),
@@ -466,6 +489,7 @@ impl Point {
             checking: "together".to_owned(),
             cryptography: Switch::On,
             filtering: Switch::On,
+            signing: Signing::Meanwhile,
             linger: "0ms".to_owned(),
             interval: "0ms".to_owned(),
             links: "none".to_owned(),
@@ -485,12 +509,13 @@ impl Point {
 
 impl Parameter {
     /// All parameters, in the order in which names list them.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Validators,
         Self::Scheme,
         Self::Checking,
         Self::Cryptography,
         Self::Filtering,
+        Self::Signing,
         Self::Linger,
         Self::Interval,
         Self::Links,

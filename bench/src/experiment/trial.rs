@@ -6,7 +6,7 @@
 
 use super::{
     network::{self, Wires},
-    plan::{Fault, Plan, Point, Switch, To},
+    plan::{Fault, Plan, Point, Signing, Switch, To},
     slow::{Duty, Slow},
 };
 use crate::{
@@ -40,6 +40,9 @@ const REQUESTS: usize = 128;
 
 /// How long a validator may take to start, before faults are timed.
 const START_ALLOWANCE: Duration = Duration::from_millis(400);
+
+/// How long the signature of a transfer may take, before load that is signed ahead.
+const SIGNING_ALLOWANCE: Duration = Duration::from_micros(40);
 
 /// Timeout until each validator has a link to every other.
 const LINKS_LIMIT: Duration = Duration::from_secs(60);
@@ -253,9 +256,10 @@ impl Bench<'_> {
         }
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let (stop, stopped) = tokio::sync::watch::channel(false);
+        let ahead = self.signs_ahead();
         let start = match forge {
             true => start,
-            false => Instant::now() + self.plan.warm_up,
+            false => Instant::now() + self.plan.warm_up + ahead.unwrap_or_default(),
         };
         let load_starts = start
             .checked_sub(self.plan.warm_up)
@@ -264,9 +268,12 @@ impl Bench<'_> {
             !forge || Instant::now() < load_starts,
             "the validators took too long to start: this machine is too busy"
         );
-        tokio::time::sleep_until(load_starts.into()).await;
-        let load = Load::new(self.load(&network, rows.clone())?)?;
-        let load = tokio::spawn(load.run(stopped));
+        let mut plan = self.load(&network, rows.clone())?;
+        match ahead {
+            Some(_) => plan.ahead = Some(load_starts),
+            None => tokio::time::sleep_until(load_starts.into()).await,
+        }
+        let load = tokio::spawn(Load::new(plan)?.run(stopped));
         tokio::time::sleep_until(start.into()).await;
         let sampled = self.sample(&mut network, start, &victims).await?;
         drop((stop, duty));
@@ -307,6 +314,13 @@ impl Bench<'_> {
             events: sampled.events,
             links: None,
         })
+    }
+
+    /// How long signing all transfers before the load may take, if they are.
+    fn signs_ahead(&self) -> Option<Duration> {
+        let lasts = self.plan.warm_up + self.plan.measure;
+        let all = self.point.rate * lasts.as_secs_f64();
+        (self.point.signing == Signing::Ahead).then(|| SIGNING_ALLOWANCE.mul_f64(all))
     }
 
     /// What the lab's validators are told to do in another way than usually.
@@ -355,6 +369,7 @@ impl Bench<'_> {
             accounts: load_accounts(self.ours.folder(), ACCOUNTS)?,
             shape,
             drain: self.plan.drain,
+            ahead: None,
             used: None,
             hurry: None,
             on_row: Some(Box::new(move |row| {

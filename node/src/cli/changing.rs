@@ -225,6 +225,7 @@ impl Changing {
         let (stop, stopped) = watch::channel(false);
         let load = Load::new(LoadPlan {
             drain: TRANSFER_LIMIT,
+            ahead: None,
             used: Some(ready),
             ..LoadPlan::from(LoadConfig {
                 urls: machines.into_iter().map(|(_, url)| url).collect(),

@@ -241,6 +241,7 @@ impl Load {
                 lost_after: self.lost_after,
             },
             drain: self.drain,
+            ahead: None,
             used: None,
             hurry: Some(hurried),
             on_row: Some(Box::new(on_row(csv, terminal))),
