@@ -109,10 +109,6 @@ pub(crate) trait Rules: Sync {
     /// Gives views up, or enters them, as far as the others' votes demand.
     fn join(&self, engine: &mut Engine, step: &mut Step);
 
-    /// This validator leads the current view, which it has entered by its vote in the view before, and nothing has ended
-    /// that for a while.
-    fn on_doubt(&self, _engine: &mut Engine, _step: &mut Step) {}
-
     /// What is said again while the view does not move, beside the certificates.
     fn repeat(&self, engine: &mut Engine, step: &mut Step);
 

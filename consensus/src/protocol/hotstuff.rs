@@ -445,19 +445,13 @@ impl Rules for Chained {
         {
             engine.pacemaker.hurry_for_others(step.now);
         }
-        if let Some(before) = engine.view().previous()
-            && (engine.is_given_up(before) || Self::leader_gives_up(engine, before))
-        {
-            Self::give_up_before(engine, step, before);
-        }
-    }
-
-    fn on_doubt(&self, engine: &mut Engine, step: &mut Step) {
         // H5
-        let Some(before) = engine.view().previous() else {
-            return;
-        };
-        if !engine.checks.is_notarizing(&(before..=before)) {
+        if let Some(before) = engine.view().previous()
+            && (engine.is_given_up(before)
+                || Self::leader_gives_up(engine, before)
+                || (engine.pacemaker.doubts(step.now)
+                    && !engine.checks.is_notarizing(&(before..=before))))
+        {
             Self::give_up_before(engine, step, before);
         }
     }

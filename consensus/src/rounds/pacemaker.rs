@@ -173,9 +173,7 @@ pub(crate) enum Alarm {
     Resend,
     /// The leader has waited long enough for what others may send it.
     Gathered,
-    /// The view before, in which this validator has voted, may never end by itself.
-    Doubt,
-    /// What others have said has lasted long enough.
+    /// What others have said, or not said, has lasted long enough.
     Heed,
 }
 
@@ -547,6 +545,12 @@ impl Pacemaker {
         self.left_alone.lasts(now, apart)
     }
 
+    /// Whether this validator leads the current view, which it has entered by its vote in the view before, and nothing has
+    /// ended that for a while: it may never end by itself.
+    pub(crate) fn doubts(&self, now: Moment) -> bool {
+        self.doubt_due.is_some_and(|due| due <= now)
+    }
+
     /// Whether a block that others have voted for in the current view is asked for, since its leader has not sent it for as long.
     pub(crate) fn is_left_out(&mut self, now: Moment) -> bool {
         let apart = self.apart();
@@ -570,9 +574,10 @@ impl Pacemaker {
             Some(Alarm::Resend)
         } else if fired(&mut self.gather_due) {
             Some(Alarm::Gathered)
-        } else if fired(&mut self.doubt_due) {
-            Some(Alarm::Doubt)
-        } else if fired(&mut self.left_alone.due) || fired(&mut self.left_out.due) {
+        } else if fired(&mut self.doubt_due)
+            || fired(&mut self.left_alone.due)
+            || fired(&mut self.left_out.due)
+        {
             Some(Alarm::Heed)
         } else {
             None

@@ -219,7 +219,6 @@ impl Engine {
                     self.nullify(step);
                 }
                 Alarm::Gathered => self.progress(step),
-                Alarm::Doubt => self.rules().on_doubt(self, step),
                 // `join`, above, has looked.
                 Alarm::Heed => {}
                 Alarm::Remind => step.out.remind = Some(self.committee.leader(self.view())),
