@@ -122,8 +122,13 @@ impl Check {
         for (key, address) in listeners.into_iter().chain(admin) {
             match TcpListener::bind(address).map_err(|error| (error.kind(), error)) {
                 Ok(_) => {}
-                Err((ErrorKind::AddrInUse, error)) => warnings.push(format!(
-                    "`{key}`: cannot listen on {address} now ({error}); fine if the validator runs"
+                Err((ErrorKind::AddrInUse, _)) if data::is_in_use(&node.data_dir) => {
+                    warnings.push(format!(
+                        "`{key}`: {address} is in use; fine if the validator runs"
+                    ));
+                }
+                Err((ErrorKind::AddrInUse, _)) => problems.push(format!(
+                    "`{key}`: another process listens on {address}; stop it, or change `{key}`"
                 )),
                 Err((ErrorKind::AddrNotAvailable, _)) => problems.push(format!(
                     "`{key}`: {address} is not an address of this machine; 0.0.0.0 stands for all it has"

@@ -59,13 +59,18 @@ pub(super) fn warnings(node: &NodeConfig, validator: Option<&ValidatorConfig>) -
             data.display()
         ));
     }
-    if data.join("LOCK").is_file() && lock_directory(data).is_err() {
+    if is_in_use(data) {
         warnings.push(format!(
             "{} is in use: the node runs, or a `quorate db` command",
             data.display()
         ));
     }
     warnings
+}
+
+/// Whether a process has a data directory open.
+pub(super) fn is_in_use(data: &Path) -> bool {
+    data.join("LOCK").is_file() && lock_directory(data).is_err()
 }
 
 /// Returns a message about the first file or folder of the data directory that belongs to another

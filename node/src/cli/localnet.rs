@@ -725,7 +725,7 @@ impl Localnet {
             return print_json(&report);
         }
         let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
-        let pair = |p50, p99| format!("{} ms (p99 {} ms)", ms(p50), ms(p99));
+        let pair = |p50, p99| format!("median {} ms (p99 {} ms)", ms(p50), ms(p99));
         let seconds = figures.seconds.max(0.001);
         let work = &figures.verifications;
         print_fields(&[
@@ -792,7 +792,7 @@ impl Localnet {
                     ApplicationKind::OrderOnly => "payload latency",
                 },
                 format!(
-                    "{} ms (p90 {}, p99 {}, p99.9 {} ms)",
+                    "median {} ms (p90 {}, p99 {}, p99.9 {} ms)",
                     ms(report.tx_latency_ms.p50),
                     ms(report.tx_latency_ms.p90),
                     ms(report.tx_latency_ms.p99),
@@ -802,7 +802,7 @@ impl Localnet {
             (
                 "not applied",
                 format!(
-                    "{} final and failed{}, {} refused{}, {} lost (not final a minute after they were accepted), {} not final yet, {} not sent, {} sent by another generator before; {} were sent late",
+                    "{} final and failed{}, {} refused{}, {} lost (not final a minute after they were accepted), {} not final yet, {} not sent, {} final already when they were offered again; {} were sent late",
                     report.tx_failed,
                     reasons(&report.tx_failed_by_outcome),
                     report.tx_refused,

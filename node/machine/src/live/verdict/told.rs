@@ -428,7 +428,7 @@ impl Facts {
         if !doubled.is_empty() {
             notes.push(format!(
                 "a second process runs with the identity of {doubled}, at the same address, and is refused: \
-                 tell its operator to stop one of them"
+                 tell its operator to stop one of them, and to keep the one with the whole journal"
             ));
         }
         // On an idle chain blocks come as far apart as is usual, and now and then a little farther.
