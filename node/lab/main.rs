@@ -38,7 +38,7 @@ struct Faulty {
     run: Run,
     /// What is wrong with its votes (garbage-votes, equivocate), or with what it answers during state sync
     /// (sync-offer, -stale, -garbage, -swapped, -too-many, -absent, -silent, -block); each with @ and
-    /// milliseconds since 1970 if it begins later
+    /// milliseconds since 1970 if it begins later. Only on a chain whose name begins with "chaos"
     #[arg(long, value_name = "FAULT")]
     misbehave: Option<Misbehaviour>,
     /// How votes are checked: together with blocking, together without it, or one by one
