@@ -10,7 +10,7 @@ use quorate_crypto::bls::SchemeKind;
 use quorate_files::read_text;
 use quorate_node::config::parse_duration;
 use quorate_types::genesis::{DEFAULT_LIMITS, Protocol};
-use quorate_types::limits::MAX_MEMO_BYTES;
+use quorate_types::{limits::MAX_MEMO_BYTES, registry::resharing::MIN_SHARING_EPOCH_BLOCKS};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use std::{fmt, path::Path, time::Duration};
 
@@ -274,9 +274,14 @@ impl Plan {
                 (1.01..=2.0).contains(&search.within),
                 "`search.within` must be 1.01 to 2"
             );
+            let usual = Point::usual();
             ensure!(
-                plan.parameters.rate.len() == 1,
+                plan.parameters.rate == [usual.rate],
                 "`search` looks for the rate itself: leave `rate` out"
+            );
+            ensure!(
+                plan.parameters.clients == [usual.clients],
+                "`search` looks for a rate, and `clients` is a closed loop, which has none: leave one of them out"
             );
         }
         let points = plan.points();
@@ -383,13 +388,19 @@ impl Point {
             "`payload` must be 0 to {MAX_MEMO_BYTES}"
         );
         ensure!(self.clients <= 1_000, "`clients` must be 0 to 1000");
-        ensure!(
-            self.registry == 0 || (self.validators >= 4 && self.registry >= 20),
-            "`registry` must be 0, or the blocks of an epoch: 20 at least, and 4 validators"
-        );
-        self.scheme
+        let scheme = self
+            .scheme
             .parse::<SchemeKind>()
             .map_err(|error| anyhow::anyhow!("`scheme` {:?}: {error}", self.scheme))?;
+        let shortest = match scheme {
+            SchemeKind::BlsThreshold => MIN_SHARING_EPOCH_BLOCKS,
+            SchemeKind::BlsAggregate => 20,
+        };
+        ensure!(
+            self.registry == 0 || (self.validators >= 4 && self.registry >= shortest),
+            "`registry` must be 0, or the blocks of an epoch: {shortest} at least with `scheme` {}, and 4 validators",
+            self.scheme
+        );
         ensure!(
             self.clients == 0 || self.rate == Self::usual().rate,
             "`clients` is a closed loop, which has no `rate`: leave one of them out"
@@ -634,7 +645,17 @@ mod tests {
             ("slow = \"dead\"\nvalidators = 3", "4 validators"),
             ("fault = \"kill\"\nvalidators = 3", "4 validators"),
             ("linger = \"soon\"", "`linger`"),
-            ("registry = 19", "`registry`"),
+            ("registry = 63", "64 at least"),
+            ("scheme = \"bls-aggregate\"\nregistry = 19", "20 at least"),
+            ("clients = 3\nsigning = \"ahead\"", "open loops"),
+            (
+                "rate = 100\n[search]\np99_below = \"1s\"\nfrom = 1\nto = 2",
+                "leave `rate` out",
+            ),
+            (
+                "clients = 3\n[search]\np99_below = \"1s\"\nfrom = 1\nto = 2",
+                "closed loop",
+            ),
             (
                 "cryptography = \"off\"\nchecking = \"eager\"",
                 "nothing to check",
