@@ -604,14 +604,17 @@ impl Localnet {
                 let left = (0..network.size()).filter(alive).count();
                 let needed = network.size() - network.size().saturating_sub(1) / 3;
                 eprintln!(
-                    "\nvalidator {place} ended ({status}); {left} of {} are left, and {needed} must \
+                    "\nvalidator {place} ended ({status}); {left} of {} that were started here are left, and {needed} must \
                      vote:\n{}",
                     network.size(),
                     network.log_tail(place)
                 );
             }
             if (0..network.size()).all(|place| network.process(place).is_none()) {
-                anyhow::bail!("all validators have ended");
+                anyhow::bail!(
+                    "all validators that were started here have ended; those that were brought back by hand go on, and \
+                     `quorate stop` ends them"
+                );
             }
             let elapsed = start.elapsed();
             if first.is_none() && elapsed >= WARM_UP {
