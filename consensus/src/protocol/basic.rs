@@ -338,10 +338,8 @@ impl Rules for Basic {
             return;
         }
         // B2
-        let own = engine.views.get(engine.view()).map(|round| &round.own);
-        let has_given_up = own.is_some_and(|own| own.nullify.is_some());
         if let Some(view) = engine.joined_ahead()
-            && (has_given_up || engine.pacemaker.heeds(step.now))
+            && engine.follows(step.now)
         {
             engine.enter(step, view, false);
         }

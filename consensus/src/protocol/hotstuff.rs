@@ -251,8 +251,7 @@ impl Chained {
         if ahead.is_none() && !engine.is_given_up(view) {
             return;
         }
-        let said = engine.views.get(view).and_then(|round| round.own.nullify);
-        if said.is_none() && !engine.pacemaker.heeds(step.now) {
+        if !engine.follows(step.now) {
             return;
         }
         // H2

@@ -2,7 +2,7 @@
 
 use crate::{
     engine::Engine,
-    io::{Step, Target},
+    io::{Moment, Step, Target},
     rounds::round::Round,
 };
 use quorate_crypto::Digest;
@@ -94,5 +94,12 @@ impl Engine {
     pub(super) fn is_given_up(&self, view: View) -> bool {
         let round = self.views.get(view);
         round.is_some_and(|round| round.nullifying().count() > self.committee.faults())
+    }
+
+    /// Whether f + 1 that have given up the current view, or are ahead, are followed: this validator has given it up, too, or
+    /// they have for a while (H5, B2).
+    pub(super) fn follows(&mut self, now: Moment) -> bool {
+        let round = self.views.get(self.view());
+        round.is_some_and(|round| round.own.nullify.is_some()) || self.pacemaker.heeds(now)
     }
 }

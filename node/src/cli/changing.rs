@@ -225,7 +225,6 @@ impl Changing {
         let (stop, stopped) = watch::channel(false);
         let load = Load::new(LoadPlan {
             drain: TRANSFER_LIMIT,
-            ahead: None,
             used: Some(ready),
             ..LoadPlan::from(LoadConfig {
                 urls: machines.into_iter().map(|(_, url)| url).collect(),
