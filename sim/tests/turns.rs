@@ -126,6 +126,26 @@ fn a_leader_that_is_slow_without_being_late_is_skipped() {
     }
 }
 
+/// R21: time-outs double after the turn of a leader that is down. When what the next leader may take for nothing doubled with them, one that
+/// was slow on purpose took half of the blocks of basic HotStuff, and 60 % of those of chained HotStuff, beside what both cost when they are down.
+#[test]
+fn a_slow_leader_behind_one_that_is_down_is_skipped() {
+    for protocol in Protocol::ALL {
+        let blocks = |more: &str| {
+            let protocol = protocol.name();
+            let text = format!(
+                "seed 4\nvalidators 7\nprotocol {protocol}\nscheme bls-aggregate\nduration 20000000\nepoch-blocks 1000000\n\
+                 latency 100 4000\ntransfers 50\n{more}"
+            );
+            run(script::parse(&text).unwrap()).highest.0
+        };
+        let slow = blocks("byzantine 5 LateLeader\nat 200000 crash 4\n");
+        let down = blocks("at 200000 crash 4 5\n");
+        eprintln!("{protocol:?}: {slow} final blocks, {down} with both down");
+        assert!(slow * 10 >= down * 8, "{protocol:?}: {slow} of {down}");
+    }
+}
+
 /// An author gives one bundle to a leader and another of the same number to all others. They asked for the leader's after an eighth of its
 /// time-out, when they had given its view up: with PBFT it lost nearly all of its turns.
 #[test]

@@ -276,8 +276,8 @@ impl Pacemaker {
             patience: self.stretch(patience),
             waits: self.stretch(waits),
             respite,
-            free: self.stretch(free),
-            usual_voting: self.stretch(usual_voting),
+            free: self.stretch_free(free),
+            usual_voting: self.stretch_free(usual_voting),
             voting: self
                 .stretch(waits + voting)
                 .saturating_sub(self.stretch(waits)),
@@ -294,7 +294,7 @@ impl Pacemaker {
         self.leader_due = (expected != Expected::Votes).then_some(now);
         self.gather_due = None;
         let doubts = before == Before::Vote && expected == Expected::Own;
-        self.doubt_due = doubts.then(|| now.after(self.stretch(patience) / 2));
+        self.doubt_due = doubts.then(|| now.after(self.stretch_free(patience) / 2));
         self.left_alone = Lasting::default();
         self.left_out = Lasting::default();
         self.wait_from(now);
@@ -628,6 +628,14 @@ impl Pacemaker {
             base,
             self.views_without_block.saturating_add(self.doublings),
         )
+    }
+
+    /// Doubles what a leader may take and owe nothing: only from the point on where not all who brought no block can be faulty.
+    fn stretch_free(&self, base: Duration) -> Duration {
+        // R21
+        let faults = u32::try_from(self.faults).unwrap_or(u32::MAX);
+        let doublings = self.views_without_block.saturating_sub(faults);
+        self.double(base, doublings.saturating_add(self.doublings))
     }
 
     fn double(&self, base: Duration, doublings: u32) -> Duration {

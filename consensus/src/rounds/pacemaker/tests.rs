@@ -250,6 +250,21 @@ fn no_leader_costs_more_than_one_timeout_in_sixteen_turns() {
     }
 }
 
+/// R21: the time-outs double behind it, and what the next leader may take for nothing does not.
+#[test]
+fn behind_a_leader_that_is_down_no_more_time_is_free() {
+    let mut life = Life::new(4);
+    life.rounds(20, 2, |_| false);
+    let free = |life: &Life| life.pacemaker.turn.as_ref().map(|turn| turn.free);
+    let usual = free(&life);
+    let waits = life.waits();
+    life.enter(false);
+    assert_eq!((free(&life), life.waits()), (usual, waits * 2));
+    // Two of four cannot both be faulty.
+    life.enter(false);
+    assert_eq!(free(&life), usual.map(|usual| usual * 2));
+}
+
 #[test]
 fn a_leader_that_comes_back_is_waited_for_within_32_turns_and_from_then_on() {
     let mut life = Life::new(4);
