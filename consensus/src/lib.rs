@@ -175,7 +175,8 @@
 //!   than usual (R20), costs it 32 turns for each time-out's length. A proposal that comes, after more than six times what the slowest
 //!   leader but f takes and 20 ms, and votes that take more than four times theirs cost as much for what is beyond that, up
 //!   to 32 turns. These limits double with the time-outs (R20) only after more than f views in a row without a block: f leaders that are
-//!   down are no reason to be slow behind them. Each turn pays one back. Who
+//!   down are no reason to be slow behind them. While fewer than n − 1 − f leaders are known, a proposal may take a quarter of the configured
+//!   time. Each turn pays one back. Who
 //!   owes more than 64 is skipped. So a leader that votes and never proposes, or proposes every k-th time, to some, invalid
 //!   blocks, or at the last moment, costs one validator a time-out in 32 of its turns, whatever the
 //!   order. What one pays the chain may pay less than twice: a turn stalls only while fewer than f + 1

@@ -126,6 +126,25 @@ fn a_leader_that_is_slow_without_being_late_is_skipped() {
     }
 }
 
+/// R21: with PBFT it takes a hundred views until another leader is known. Until n − 1 − f were, nothing was free that could be too long, and
+/// one that was slow on purpose kept its turn.
+#[test]
+fn a_leader_of_pbft_that_is_slow_in_the_first_turns_is_skipped() {
+    let blocks = |more: &str| {
+        let text = format!(
+            "seed 1\nvalidators 7\nprotocol pbft\nscheme bls-aggregate\nduration 10000000\nepoch-blocks 1000000\nlatency 100 1000\n\
+             transfers 20\n{more}"
+        );
+        run(script::parse(&text).unwrap()).highest.0
+    };
+    let (slow, down) = (
+        blocks("byzantine 3 LateLeader\n"),
+        blocks("at 200000 crash 3\n"),
+    );
+    eprintln!("{slow} final blocks, {down} with it down");
+    assert!(slow * 10 >= down * 8, "{slow} of {down}");
+}
+
 /// R21: time-outs double after the turn of a leader that is down. When what the next leader may take for nothing doubled with them, one that
 /// was slow on purpose took half of the blocks of basic HotStuff, and 60 % of those of chained HotStuff, beside what both cost when they are down.
 #[test]

@@ -46,7 +46,7 @@
 //! current view, unless nullify or finalize was cast in it, when the leader timer or the view timer fires as in R4, or
 //! f + 1 validators have said nullify in it *for a while*. In the view before, if it was entered by a vote and nothing has ended it
 //! since, when f + 1 validators have said nullify in *it*, or the leader of the current view has; that leader does after half of
-//! the usual time. A while is what the proposal of the slowest leader but f
+//! the usual time, which doubles as what leaders may take for nothing (R21). A while is what the proposal of the slowest leader but f
 //! takes and 5 ms, and no more than half of the usual time. Nullify goes to all. Before it, the leader of the next view
 //! gets what its signer knows: its last notarize vote, its newest finalize votes and the newest notarization that it
 //! has.

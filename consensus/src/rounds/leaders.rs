@@ -239,7 +239,7 @@ impl Leaders {
             None => Usual {
                 patience: configured,
                 apart: configured / 2,
-                free: Duration::MAX,
+                free: configured / LATE_AFTER,
             },
             Some(slowest) => {
                 let patience = slowest.saturating_mul(2).clamp(least(configured), most);

@@ -630,7 +630,7 @@ impl Pacemaker {
         )
     }
 
-    /// Doubles what a leader may take and owe nothing: only from the point on where not all who brought no block can be faulty.
+    /// Doubles a duration for each view in a row without a block beyond the first f.
     fn stretch_free(&self, base: Duration) -> Duration {
         // R21
         let faults = u32::try_from(self.faults).unwrap_or(u32::MAX);

@@ -265,6 +265,23 @@ fn behind_a_leader_that_is_down_no_more_time_is_free() {
     assert_eq!(free(&life), usual.map(|usual| usual * 2));
 }
 
+/// H5: nor does a leader wait longer for the end of the view before.
+#[test]
+fn behind_a_leader_that_is_down_the_next_ones_do_not_wait_longer_for_the_view_before() {
+    let mut life = Life::new(4);
+    life.rounds(20, 2, |_| false);
+    while life.leader() != ValidatorIndex(2) {
+        life.block(Duration::from_millis(10));
+    }
+    life.enter(false);
+    let (now, view) = (life.now, life.view.next());
+    let own = ValidatorIndex(0);
+    life.pacemaker
+        .enter(now, view, own, Before::Vote, Expected::Own);
+    assert_eq!(life.pacemaker.views_without_block(), 1);
+    assert_eq!(life.pacemaker.doubt_due, Some(now.after(MIN_PATIENCE / 2)));
+}
+
 #[test]
 fn a_leader_that_comes_back_is_waited_for_within_32_turns_and_from_then_on() {
     let mut life = Life::new(4);
