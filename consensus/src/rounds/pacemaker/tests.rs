@@ -256,6 +256,9 @@ fn behind_a_leader_that_is_down_no_more_time_is_free() {
     let mut life = Life::new(4);
     life.rounds(20, 2, |_| false);
     let free = |life: &Life| life.pacemaker.turn.as_ref().map(|turn| turn.free);
+    while life.leader() != ValidatorIndex(1) {
+        life.block(Duration::from_millis(10));
+    }
     let usual = free(&life);
     let waits = life.waits();
     life.enter(false);
