@@ -9,6 +9,7 @@ use crate::{
     io::{Moment, Notice, Step, Target, Work},
     protocol::LostVotes,
 };
+use quorate_crypto::Digest;
 use quorate_types::{
     Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
     Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
@@ -216,6 +217,15 @@ impl Engine {
 
     /// Reads what the journal says about itself.
     pub(crate) fn restore_memory(&mut self, records: &mut Vec<Record>) {
+        let last_blocks: BTreeSet<Digest> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Block(block) => Some(block),
+                _ => None,
+            })
+            .filter(|block| self.config.epoch_length.is_last(block.height()))
+            .map(Block::id)
+            .collect();
         for record in records.iter() {
             let subject = match record {
                 Record::Silence(silence) => {
@@ -227,6 +237,16 @@ impl Engine {
                 Record::Block(_) => continue,
             };
             let settled = match record {
+                // R26: the epoch is over, and the votes in its later views may have been dropped.
+                Record::Certificate(_)
+                    if subject.kind == VoteKind::Finalize
+                        && last_blocks.contains(&subject.payload) =>
+                {
+                    Position {
+                        epoch: subject.epoch.next(),
+                        view: View(0),
+                    }
+                }
                 Record::Certificate(_) if subject.kind == VoteKind::Finalize => {
                     position_of(subject)
                 }
@@ -469,9 +489,10 @@ impl Engine {
         let quiet = memory.inquiry.is_some()
             || memory.elsewhere.is_some()
             || at.epoch < self.config.silent_before
-            // The journal holds votes of a later epoch, so those of this one may have been dropped
-            // already, and any vote could contradict them.
-            || !self.border.later().is_empty();
+            // The journal holds votes of a later epoch, or the end of this one, so those of this one may have been
+            // dropped already, and any vote could contradict them.
+            || !self.border.later().is_empty()
+            || at.epoch < memory.settled.epoch;
         if quiet {
             return false;
         }
