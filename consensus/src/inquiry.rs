@@ -11,8 +11,8 @@ use crate::{
 };
 use quorate_crypto::Digest;
 use quorate_types::{
-    Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
-    Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record,
+    Silence, Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
