@@ -11,8 +11,8 @@ use crate::{
 };
 use quorate_crypto::Digest;
 use quorate_types::{
-    Block, Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record,
-    Silence, Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Certificate, Epoch, EpochLength, JournalState, Message, Nonce, Position, Record, Silence,
+    Standing, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -224,7 +224,7 @@ impl Engine {
                 _ => None,
             })
             .filter(|block| self.config.epoch_length.is_last(block.height()))
-            .map(Block::id)
+            .map(|block| block.id())
             .collect();
         for record in records.iter() {
             let subject = match record {
