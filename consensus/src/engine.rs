@@ -199,6 +199,7 @@ impl Engine {
             Record::Silence(_) => Epoch(0),
         });
         let first = journaled.max().max(Some(self.config.silent_before));
+        let first = first.max(Some(self.memory.settled.epoch));
         first.filter(|first| *first > self.epoch())
     }
 

@@ -250,8 +250,8 @@
 //!
 //! **R26. The journal.** It holds every vote of this validator's own, every block that it voted for, every verified
 //! certificate of an open view. [`Engine::checkpoint`] gives the least that must stay; [`Engine::recover`]
-//! starts from it, epoch by epoch. While the journal tells of a later epoch than the engine has reached, it
-//! casts nothing: what it said in the current one may have been dropped. Penalties and evidence are the
+//! starts from it, epoch by epoch. While the journal tells of a later epoch than the engine has reached, or of the finalization of
+//! the current one's last block, it casts nothing: what it said in the current one may have been dropped. Penalties and evidence are the
 //! node's to keep; it gives them back at the start ([`Config`]).
 //!
 //! What a journal that is gone or old means is in R27 to R30 [below](#a-journal-that-is-lost-or-old).
@@ -360,8 +360,8 @@
 //! So up to f silent peers do not delay it, and when all start at once they answer each other. If an
 //! answer holds a verified vote of its own key that is above what is settled here and not in its
 //! journal, the journal counts as lost from then on. Votes that the journal holds are repeated
-//! meanwhile. Votes of epochs before the newest one in the journal are settled: nothing is cast there
-//! any more, and a checkpoint has dropped them. Otherwise a peer that kept such a vote could make a
+//! meanwhile. Votes of epochs before the newest one in the journal are settled, and those of an epoch whose last block is final in
+//! the journal: nothing is cast there any more, and a checkpoint has dropped them. Otherwise a peer that kept such a vote could make a
 //! validator that lost its database take its journal for an old copy, and withhold the answer that it
 //! needs then.
 //!
