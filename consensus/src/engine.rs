@@ -321,7 +321,11 @@ impl Engine {
         let delivered = self.chain.delivered().map(|finalized| &finalized.block);
         let held = self.chain.blocks().map(|(_, held)| held);
         let held = held.filter(|held| held.journaled).map(|held| &held.block);
-        records.extend(delivered.chain(held).cloned().map(Record::Block));
+        // R26: an epoch that is over, and nothing was said in the next one.
+        let last = self.tip().block.as_ref();
+        let last = last.filter(|block| block.header().epoch < self.epoch());
+        let blocks = delivered.chain(held).chain(last);
+        records.extend(blocks.cloned().map(Record::Block));
         records.extend(self.delivered_borders().map(Record::Certificate));
         records.extend(self.tip().certificate.clone().map(Record::Certificate));
         records.extend(self.border.later().iter().cloned());
