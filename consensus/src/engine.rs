@@ -321,11 +321,7 @@ impl Engine {
         let delivered = self.chain.delivered().map(|finalized| &finalized.block);
         let held = self.chain.blocks().map(|(_, held)| held);
         let held = held.filter(|held| held.journaled).map(|held| &held.block);
-        // R26: an epoch that is over, and nothing was said in the next one.
-        let last = self.tip().block.as_ref();
-        let last = last.filter(|block| block.header().epoch < self.epoch());
-        let blocks = delivered.chain(held).chain(last);
-        records.extend(blocks.cloned().map(Record::Block));
+        records.extend(delivered.chain(held).cloned().map(Record::Block));
         records.extend(self.delivered_borders().map(Record::Certificate));
         records.extend(self.tip().certificate.clone().map(Record::Certificate));
         records.extend(self.border.later().iter().cloned());
@@ -345,6 +341,12 @@ impl Engine {
             let own = &round.own;
             let votes = [&own.notarize, &own.nullify, &own.finalize];
             records.extend(votes.into_iter().flatten().copied().map(Record::Vote));
+        }
+        // R26: by its last block, and by nothing else, the journal says that the epoch before is over.
+        if !records.iter().any(|record| matches!(record, Record::Vote(_))) {
+            let last = self.tip().block.as_ref();
+            let last = last.filter(|block| block.header().epoch < self.epoch());
+            records.extend(last.cloned().map(Record::Block));
         }
         records
     }
