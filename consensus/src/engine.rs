@@ -343,7 +343,10 @@ impl Engine {
             records.extend(votes.into_iter().flatten().copied().map(Record::Vote));
         }
         // R26: by its last block, and by nothing else, the journal says that the epoch before is over.
-        if !records.iter().any(|record| matches!(record, Record::Vote(_))) {
+        if !records
+            .iter()
+            .any(|record| matches!(record, Record::Vote(_)))
+        {
             let last = self.tip().block.as_ref();
             let last = last.filter(|block| block.header().epoch < self.epoch());
             records.extend(last.cloned().map(Record::Block));
