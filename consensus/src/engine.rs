@@ -198,8 +198,8 @@ impl Engine {
             Record::Vote(vote) => vote.subject.epoch,
             Record::Silence(_) => Epoch(0),
         });
-        let first = journaled.max().max(Some(self.config.silent_before));
-        let first = first.max(Some(self.memory.settled.epoch));
+        let told = self.config.silent_before.max(self.memory.settled.epoch);
+        let first = journaled.max().max(Some(told));
         first.filter(|first| *first > self.epoch())
     }
 

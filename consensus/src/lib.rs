@@ -251,7 +251,8 @@
 //! **R26. The journal.** It holds every vote of this validator's own, every block that it voted for, every verified
 //! certificate of an open view. [`Engine::checkpoint`] gives the least that must stay; [`Engine::recover`]
 //! starts from it, epoch by epoch. While the journal tells of a later epoch than the engine has reached, or of the finalization of
-//! the current one's last block, it casts nothing: what it said in the current one may have been dropped. Penalties and evidence are the
+//! the current one's last block, it casts nothing: what it said in the current one may have been dropped. So that the journal tells of the
+//! end of an epoch, the last block stays in it until something is said in the next one. Penalties and evidence are the
 //! node's to keep; it gives them back at the start ([`Config`]).
 //!
 //! What a journal that is gone or old means is in R27 to R30 [below](#a-journal-that-is-lost-or-old).

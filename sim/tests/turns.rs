@@ -126,8 +126,8 @@ fn a_leader_that_is_slow_without_being_late_is_skipped() {
     }
 }
 
-/// R21: with PBFT it takes a hundred views until another leader is known. Until n − 1 − f were, nothing was free that could be too long, and
-/// one that was slow on purpose kept its turn.
+/// R21: with PBFT it takes a hundred views until another leader is known. Until n − 1 − f were, every proposal was free, and one that was
+/// slow on purpose kept its turn.
 #[test]
 fn a_leader_of_pbft_that_is_slow_in_the_first_turns_is_skipped() {
     let blocks = |more: &str| {
