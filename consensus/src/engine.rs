@@ -314,6 +314,13 @@ impl Engine {
         count
     }
 
+    /// Whether [`Self::checkpoint`] may replace a journal. It drops the votes up to the tip's view. If the database is lost,
+    /// only the tip's finalization says that these are settled, and with a state that was fetched it has not come along.
+    pub fn may_checkpoint(&self) -> bool {
+        // R26
+        self.tip().height.0 == 0 || self.tip().certificate.is_some()
+    }
+
     /// The least that a journal must hold for this engine to be recovered: everything above the
     /// blocks that are durable elsewhere. Replaces all earlier records.
     pub fn checkpoint(&self) -> Vec<Record> {

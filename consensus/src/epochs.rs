@@ -190,11 +190,20 @@ impl Engine {
     }
 
     /// Whether other validators have left this epoch: f + 1 of them claim to hold final blocks
-    /// beyond it, so an honest one does.
+    /// beyond it, so an honest one does. If the journal says so, one is enough.
     pub(crate) fn lags_by_epochs(&self) -> bool {
         let beyond = self.peers.claiming(self.last_height());
         // R13
-        beyond > self.committee.faults() && !self.epoch_is_over()
+        let not_believed = match self.journal_is_ahead() {
+            true => 0,
+            false => self.committee.faults(),
+        };
+        beyond > not_believed && !self.epoch_is_over()
+    }
+
+    /// Whether the journal tells of a later epoch, or that this one is over.
+    pub(crate) fn journal_is_ahead(&self) -> bool {
+        !self.border.later().is_empty() || self.epoch() < self.memory.settled.epoch
     }
 
     /// The finalizations of the last blocks of past epochs whose blocks are not yet durable outside

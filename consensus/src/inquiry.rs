@@ -340,7 +340,7 @@ impl Engine {
                 Some(Silence::Unknown) | None => return,
             };
             let due = !self.memory.confirmed && self.is_beyond(newest, self.position());
-            if due && self.memory.elsewhere.is_none() && self.border.later().is_empty() {
+            if due && self.memory.elsewhere.is_none() && !self.journal_is_ahead() {
                 self.memory.confirmed = true;
                 self.inquire(step, Purpose::Confirm);
             }
@@ -489,10 +489,8 @@ impl Engine {
         let quiet = memory.inquiry.is_some()
             || memory.elsewhere.is_some()
             || at.epoch < self.config.silent_before
-            // The journal holds votes of a later epoch, or the end of this one, so those of this one may have been
-            // dropped already, and any vote could contradict them.
-            || !self.border.later().is_empty()
-            || at.epoch < memory.settled.epoch;
+            // Votes of this epoch may have been dropped already, and any vote could contradict them.
+            || self.journal_is_ahead();
         if quiet {
             return false;
         }

@@ -111,7 +111,8 @@
 //! limits, are taken now. Who is stuck in the epoch before is sent the finalization that ended it.
 //!
 //! **R13. Epochs behind.** That others are epochs ahead is believed when f + 1 of them say so, since one of these is
-//! honest. Then finalized blocks are fetched in order.
+//! honest. One is enough if the journal tells of a later epoch, or that this one is over (R26): its certificates were
+//! verified, and until then nothing is cast. Then finalized blocks are fetched in order.
 //!
 //! ## Peers
 //!
@@ -176,7 +177,7 @@
 //!   leader but f takes and 20 ms, and votes that take more than four times theirs cost as much for what is beyond that, up
 //!   to 32 turns. These limits double with the time-outs (R20) only after more than f views in a row without a block: f leaders that are
 //!   down are no reason to be slow behind them. While fewer than n − 1 − f leaders are known, a proposal may take a quarter of the configured
-//!   time. Each turn pays one back. Who
+//!   time; what it costs beyond is taken back from a leader that turns out to be as quick as the others. Each turn pays one back. Who
 //!   owes more than 64 is skipped. So a leader that votes and never proposes, or proposes every k-th time, to some, invalid
 //!   blocks, or at the last moment, costs one validator a time-out in 32 of its turns, whatever the
 //!   order. What one pays the chain may pay less than twice: a turn stalls only while fewer than f + 1
@@ -252,7 +253,8 @@
 //! certificate of an open view. [`Engine::checkpoint`] gives the least that must stay; [`Engine::recover`]
 //! starts from it, epoch by epoch. While the journal tells of a later epoch than the engine has reached, or of the finalization of
 //! the current one's last block, it casts nothing: what it said in the current one may have been dropped. So that the journal tells of the
-//! end of an epoch, the last block stays in it until something is said in the next one. Penalties and evidence are the
+//! end of an epoch, the last block stays in it until something is said in the next one. It is not replaced while the tip's
+//! finalization is not here (after state sync), since nothing would say that the votes up to the tip are settled. Penalties and evidence are the
 //! node's to keep; it gives them back at the start ([`Config`]).
 //!
 //! What a journal that is gone or old means is in R27 to R30 [below](#a-journal-that-is-lost-or-old).
@@ -364,7 +366,8 @@
 //! meanwhile. Votes of epochs before the newest one in the journal are settled, and those of an epoch whose last block is final in
 //! the journal: nothing is cast there any more, and a checkpoint has dropped them. Otherwise a peer that kept such a vote could make a
 //! validator that lost its database take its journal for an old copy, and withhold the answer that it
-//! needs then.
+//! needs then. The price: a copy that holds such a finalization does not notice later votes of its key in that epoch. It casts none there
+//! either.
 //!
 //! *Ahead.* An answer with a vote or a certificate of a later epoch, whose validators or keys are not known here,
 //! does not count, not even after 3 s. When the next epoch begins, its sender is asked again.

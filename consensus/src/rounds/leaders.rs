@@ -78,6 +78,8 @@ struct Leader {
     met: bool,
     /// Turns that it owes for timeouts.
     debt: u32,
+    /// Those among them for proposals that came while the usual time was not known.
+    unsure: u32,
     /// Its last view with a proposal.
     proposed: Option<View>,
     /// The time from entering a view to its proposal.
@@ -181,7 +183,8 @@ impl Leaders {
         let timeouts = waited.as_micros().div_ceil(patience);
         let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
         let owed = timeouts.clamp(1, MAX_TIMEOUTS_IN_A_TURN) * TURNS_FOR_A_TIMEOUT;
-        self.leaders.entry(leader).or_default().debt += owed;
+        let known = self.leaders.entry(leader).or_default();
+        known.debt = known.debt.saturating_add(owed);
     }
 
     /// Notes that nothing came from a leader for this long: the next time it gets twice that.
@@ -194,7 +197,13 @@ impl Leaders {
         let owed = excess.as_micros() * u128::from(TURNS_FOR_A_TIMEOUT);
         let owed = owed / patience.as_micros().max(1);
         let owed = u32::try_from(owed).unwrap_or(u32::MAX);
-        self.leaders.entry(leader).or_default().debt += owed.min(TURNS_FOR_A_TIMEOUT);
+        let owed = owed.min(TURNS_FOR_A_TIMEOUT);
+        let unsure = self.slowest_but_f(|known| known.took).is_none();
+        let known = self.leaders.entry(leader).or_default();
+        known.debt = known.debt.saturating_add(owed);
+        if unsure {
+            known.unsure = known.unsure.saturating_add(owed);
+        }
     }
 
     /// Notes how long the votes for a leader's proposal took.
@@ -228,6 +237,23 @@ impl Leaders {
         known.in_vain = Duration::ZERO;
         if let Some(took) = took {
             known.took.get_or_insert_default().note(took);
+            self.settle();
+        }
+    }
+
+    /// Once the usual time is known, a leader that keeps to it owes nothing for what came before: on a slow network an honest
+    /// one could owe whole epochs of turns.
+    fn settle(&mut self) {
+        if self.slowest_but_f(|known| known.took).is_none() {
+            return;
+        }
+        let Usual { free, .. } = self.usual();
+        for known in self.leaders.values_mut() {
+            let unsure = std::mem::take(&mut known.unsure);
+            // R21
+            if known.took.is_some_and(|took| took.longest() <= free) {
+                known.debt = known.debt.saturating_sub(unsure);
+            }
         }
     }
 

@@ -120,6 +120,8 @@ struct Turn {
     voting: Duration,
     /// The usual timeout for the votes.
     usual_voting: Duration,
+    /// What the votes may take and cost the leader nothing.
+    free_voting: Duration,
     entered: Moment,
     /// When waiting for the proposal begins.
     from: Moment,
@@ -277,7 +279,8 @@ impl Pacemaker {
             waits: self.stretch(waits),
             respite,
             free: self.stretch_free(free),
-            usual_voting: self.stretch_free(usual_voting),
+            usual_voting: self.stretch(usual_voting),
+            free_voting: self.stretch_free(usual_voting.saturating_mul(LATE_AFTER / 2)),
             voting: self
                 .stretch(waits + voting)
                 .saturating_sub(self.stretch(waits)),
@@ -377,8 +380,7 @@ impl Pacemaker {
             (Some(took), Expected::Own) => self.own_voting.get_or_insert_default().note(took),
             (Some(took), _) => self.leaders.voted(turn.leader, took),
         }
-        let late_votes = turn.usual_voting.saturating_mul(LATE_AFTER / 2);
-        let late_votes = voted.unwrap_or_default().saturating_sub(late_votes);
+        let late_votes = voted.unwrap_or_default().saturating_sub(turn.free_voting);
         if turn.expected == Expected::Votes {
             if brought {
                 self.leaders.delays(turn.leader, late_votes, turn.patience);

@@ -503,7 +503,7 @@ impl Replica {
         let durable = self.journal.release(votes).context("vote journal")?;
         NodeMetrics::observe(&self.around.metrics.journal_sync, self.now().since(before));
         self.around.outlet.send_votes(durable);
-        if self.journal.should_rewrite() {
+        if self.journal.should_rewrite() && self.engine.may_checkpoint() {
             let records = self.engine.checkpoint();
             self.journal.rewrite(&records).context("vote journal")?;
         }

@@ -268,6 +268,48 @@ fn behind_a_leader_that_is_down_no_more_time_is_free() {
     assert_eq!(free(&life), usual.map(|usual| usual * 2));
 }
 
+/// R21: the back-off is no fault of the leader behind. It owed twice for votes that were lost.
+#[test]
+fn a_failure_behind_a_leader_that_is_down_costs_one_time_out() {
+    let mut life = Life::new(7);
+    let (down, next) = (ValidatorIndex(1), ValidatorIndex(2));
+    life.pacemaker.heard(next);
+    (0..40).for_each(|_| life.voted_within(Duration::from_millis(5)));
+    for _ in 0..2 {
+        while life.leader() != down {
+            life.voted_within(Duration::from_millis(5));
+        }
+        life.enter(false);
+        assert!(life.waits() > Duration::ZERO);
+        life.pacemaker.proposed(life.now, life.view, next);
+        let due = life.pacemaker.view_due.expect("it waits");
+        life.now = due;
+        life.enter(false);
+    }
+    assert!(life.pacemaker.leaders.is_waited_for(next));
+}
+
+/// R21: where a leader stays for many views, the first one has nobody to be compared with.
+#[test]
+fn who_turns_out_to_be_as_quick_as_the_others_owes_nothing_for_the_first_turn() {
+    for (others, is_waited_for) in [(450, true), (5, false)] {
+        let mut pacemaker = Pacemaker::new(QUIET, 4, 1).with_turns(100);
+        let (mut now, first) = (Moment(0), ValidatorIndex(1));
+        pacemaker.heard(first);
+        for view in (1..120).map(View) {
+            let leader = ValidatorIndex(1 + (view.0 / 100) as u32);
+            let millis = if leader == first { 450 } else { others };
+            pacemaker.enter(now, view, leader, Before::Block, Expected::Proposal);
+            now = now.after(Duration::from_millis(millis));
+            pacemaker.proposed(now, view, leader);
+            if view == View(99) {
+                assert!(!pacemaker.leaders.is_waited_for(first));
+            }
+        }
+        assert_eq!(pacemaker.leaders.is_waited_for(first), is_waited_for);
+    }
+}
+
 /// H5: nor does a leader wait longer for the end of the view before.
 #[test]
 fn behind_a_leader_that_is_down_the_next_ones_do_not_wait_longer_for_the_view_before() {
