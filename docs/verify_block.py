@@ -340,7 +340,9 @@ def main():
         handovers = [handovers]
     try:
         header = verify(trust, json.load(sys.stdin), arguments.asked, handovers)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except KeyError as missing:
+        sys.exit(f"this is no block as an explorer serves it: the field {missing} is missing")
+    except (ValueError, IndexError, TypeError, AttributeError) as error:
         sys.exit(f"NOT VERIFIED: {error}")
     height = int.from_bytes(header[49:57], "big")
     print(f"block {height}, 0x{sha256(header).hex()}: a quorum of {trust['name']} finalised it")

@@ -36,8 +36,9 @@ use crate::{
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Request},
+    http::header,
     middleware::Next,
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::get,
 };
 use problem::{Answer, Failure};
@@ -229,10 +230,16 @@ async fn guard(
     let metrics = &app.parts().metrics;
     metrics.requests.inc();
     let length = request.uri().query().map_or(0, str::len);
+    let body_length = request.headers().get(header::CONTENT_LENGTH);
+    let body_length = body_length
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<u64>().ok());
     let mut response = if length > MAX_QUERY_BYTES {
-        axum::response::IntoResponse::into_response(Failure::bad_request(&format!(
-            "a query has at most {MAX_QUERY_BYTES} bytes"
-        )))
+        Failure::bad_request(&format!("a query has at most {MAX_QUERY_BYTES} bytes"))
+            .into_response()
+    } else if body_length.is_some_and(|length| length > transactions::MAX_BODY_BYTES as u64) {
+        let most = transactions::MAX_BODY_BYTES >> 10;
+        Failure::bad_request(&format!("a body has at most {most} KiB")).into_response()
     } else {
         next.run(request).await
     };

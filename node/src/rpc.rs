@@ -26,11 +26,12 @@ pub(crate) mod verifying;
 use crate::{config::RpcConfig, external::External};
 use axum::{
     Json, Router,
+    body::HttpBody as _,
     extract::{
         DefaultBodyLimit, Path, Query, Request, State,
         rejection::{PathRejection, QueryRejection},
     },
-    http::header,
+    http::{HeaderValue, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -233,16 +234,35 @@ async fn elsewhere() -> RpcError {
     )
 }
 
-/// Refuses a body that is too long according to its Content-Length, before reading any of it.
+/// Refuses a body that is too long according to its Content-Length, before reading any of it. Where a body may be left
+/// unread the connection ends, and the answer says so.
 async fn refuse_long_bodies(request: Request, next: Next) -> Response {
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let length = announced
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
     if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        return RpcError::body_too_large().into_response();
+        return closing(RpcError::body_too_large().into_response());
     }
-    next.run(request).await
+    let has_body = !request.body().is_end_stream();
+    let response = next.run(request).await;
+    match response.status() {
+        StatusCode::NOT_FOUND
+        | StatusCode::METHOD_NOT_ALLOWED
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            if has_body =>
+        {
+            closing(response)
+        }
+        _ => response,
+    }
+}
+
+fn closing(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
 }
 
 #[derive(Deserialize)]
@@ -285,6 +305,7 @@ async fn submit(
         let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
         results = answers::await_final(&state, &client, results, timeout, &place).await;
     }
+    answers::await_blocks_of(&state, &results).await;
     let answer = Json(SubmitAnswer { results }).into_response();
     Ok(held(answer, room))
 }
@@ -330,6 +351,7 @@ async fn transaction(
         let unknown = |parts: &RpcParts| Err(answers::unknown(parts, "unknown_transaction", what));
         return state.reading(&client, unknown).await;
     };
+    answers::await_blocks_of(&state, std::slice::from_ref(&result)).await;
     Ok(Json(result))
 }
 
@@ -337,6 +359,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
     let parts = state.parts();
     let live = &parts.live;
     let executed = parts.executor.executed().borrow().clone();
+    let (epoch, view) = (live.epoch(), live.view());
     let committee = live.committees().known();
     let condition = live.condition();
     let links = (parts.peers)();
@@ -349,8 +372,8 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         validator: live.own(),
         validators: committee.size(),
-        epoch: live.epoch().0,
-        view: live.view(),
+        epoch: epoch.0,
+        view,
         finalized_height: live.finalized_height().max(executed.height),
         executed_height: executed.height,
         executed_id: executed.id,
@@ -372,7 +395,7 @@ async fn status(State(state): State<RpcState>) -> Json<StatusJson> {
         scheme: parts.scheme.clone(),
         protocol: Some(committee.turns().protocol.name().to_owned()),
         application: Some(parts.genesis.application.name().to_owned()),
-        turn: Some(answers::turn(live)),
+        turn: Some(answers::turn(live, epoch, view)),
         evidence: live.evidence().len(),
         payloads: parts.payloads.as_deref().map(payloads::status),
     })

@@ -124,8 +124,8 @@ pub(super) struct Localnet {
     /// all (default: 0)
     #[arg(long, value_name = "N|TIME", value_parser = parse_kept)]
     retention: Option<Kept>,
-    /// Kill a validator (kill -9) this often, one after the other, and restart it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    /// Kill a validator (kill -9) this often, one after the other, and restart it; none before the last one is back
+    #[arg(long, value_name = "TIME", value_parser = parse_some_time)]
     kill_every: Option<Duration>,
     /// Keep the last validator away until the chain has grown by this many blocks, then start it, in a new
     /// network with an empty database, otherwise with what it has. If the others keep fewer blocks (--retention, with this option 10000 unless given),
@@ -144,7 +144,7 @@ pub(super) struct Localnet {
     #[arg(long, value_name = "TX_PER_S")]
     load: Option<f64>,
     /// How long to run (30s, 5m); by default, until Ctrl-C
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_some_time)]
     duration: Option<Duration>,
     /// How many funded accounts send transfers (default: 1000)
     #[arg(long, value_name = "N")]
@@ -203,6 +203,8 @@ struct Report {
     #[serde(flatten)]
     figures: Figures,
     tx_latency_ms: Latency,
+    /// Those that were due.
+    tx_offered: u64,
     tx_submitted: u64,
     tx_finalized: u64,
     tx_failed: u64,
@@ -703,6 +705,7 @@ impl Localnet {
                 p99: latency.and_then(|latency| latency.p99_ms),
                 p99_9: latency.and_then(|latency| latency.p99_9_ms),
             },
+            tx_offered: load.map_or(0, |load| load.offered),
             tx_submitted: load.map_or(0, |load| load.submitted),
             tx_finalized: finalized,
             tx_failed: load.map_or(0, |load| load.failed),
@@ -748,8 +751,7 @@ impl Localnet {
                 match (figures.validators_measured, report.restarts) {
                     (all, 0) if all == report.validators => "all validators".to_owned(),
                     (some, restarts) => format!(
-                        "{some} of {} validators, while they ran and were in step; {restarts} restarts",
-                        report.validators
+                        "{some} validators, each while it ran and was in step; {restarts} restarts",
                     ),
                 },
             ),
@@ -785,8 +787,8 @@ impl Localnet {
                     ApplicationKind::OrderOnly => "payloads",
                 },
                 format!(
-                    "{finalized} applied in the whole run ({:.1} per second while it was measured)",
-                    report.tx_per_s
+                    "{finalized} of {} applied in the whole run ({:.1} per second while it was measured)",
+                    report.tx_offered, report.tx_per_s
                 ),
             ),
             (
@@ -1020,6 +1022,13 @@ impl Late {
     }
 }
 
+fn parse_some_time(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("it takes some time".to_owned()),
+        time => Ok(time),
+    }
+}
+
 fn show_line(
     sample: &Sample,
     last: &Sample,
@@ -1032,9 +1041,10 @@ fn show_line(
     let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
     let (peers, answering) = sample.connected();
     let line = format!(
-        "height {}  view {}  block time {}  finality {}  {:.0} tx/s  {answering} validators, \
+        "height {}  view {}.{}  block time {}  finality {}  {:.0} tx/s  {answering} validators, \
          {peers}+ peers  {blocked} blocked{late}",
         sample.height(),
+        sample.epoch(),
         sample.view(),
         ms(figures.block_time_ms.p50),
         ms(figures.finality_ms.p50),

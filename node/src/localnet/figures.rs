@@ -131,6 +131,11 @@ impl Sample {
         self.max("quorate_storage_database_bytes")
     }
 
+    /// The newest epoch.
+    pub fn epoch(&self) -> u64 {
+        self.max("quorate_consensus_epoch") as u64
+    }
+
     /// The highest view.
     pub fn view(&self) -> u64 {
         self.max("quorate_consensus_view") as u64

@@ -21,7 +21,7 @@ use quorate_machine::{
 };
 use quorate_p2p::PeerStatus;
 use quorate_types::{
-    Account, Digest, Height, Identity, Receipt, View, limits::MAX_RANGE_BLOCKS, state_key,
+    Account, Digest, Epoch, Height, Identity, Receipt, View, limits::MAX_RANGE_BLOCKS, state_key,
 };
 use serde::Serialize;
 use std::{collections::VecDeque, time::Duration};
@@ -61,8 +61,7 @@ const MAX_UNCERTIFIED_BLOCKS: usize = 1_024;
 const MAX_UNCERTIFIED_BYTES: usize = 16 << 20;
 
 /// The turn that the current view belongs to.
-pub(super) fn turn(live: &LiveStatus) -> TurnJson {
-    let (epoch, view) = (live.epoch(), live.view());
+pub(super) fn turn(live: &LiveStatus, epoch: Epoch, view: View) -> TurnJson {
     let committee = live.committees().of(epoch);
     TurnJson {
         leader: committee.leader(view),
@@ -199,6 +198,14 @@ pub(super) async fn await_height(state: &RpcState, height: Height, timeout: Dura
     let mut news = state.parts().executor.executed();
     let reached = news.wait_for(|executed| executed.height >= height);
     let _ = tokio::time::timeout(timeout, reached).await;
+}
+
+/// Waits until all of this node knows of the blocks that hold these transactions. They are in the database a moment
+/// earlier, and a client that is told of them may ask for the status next.
+pub(super) async fn await_blocks_of(state: &RpcState, results: &[TransactionResult]) {
+    if let Some(height) = results.iter().filter_map(|result| result.height).max() {
+        await_height(state, height, GRACE).await;
+    }
 }
 
 /// Parses a decimal number in a path, without sign and leading zeros.
@@ -390,7 +397,6 @@ pub(super) fn summaries(parts: &RpcParts, from: Height, limit: u64) -> RpcResult
 /// the last such block are left out.
 pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Large> {
     let first_height = check_kept(parts, from)?;
-    let executed_height = parts.store.tip().height;
     // The end of the list must be known before the response begins. Blocks read for that are kept
     // up to a size limit; the others are read again.
     let mut kept = VecDeque::new();
@@ -415,6 +421,7 @@ pub(super) fn chain(parts: &RpcParts, from: Height, limit: u64) -> RpcResult<Lar
         }
         height = height.next();
     }
+    let executed_height = parts.store.tip().height;
     let mut next = from;
     let end = Height(from.0.saturating_add(certified as u64));
     let blocks = move |parts: &RpcParts| {
