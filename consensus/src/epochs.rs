@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Whether the journal tells of a later epoch, or that this one is over.
-    pub(crate) fn journal_is_ahead(&self) -> bool {
+    pub fn journal_is_ahead(&self) -> bool {
         !self.border.later().is_empty() || self.epoch() < self.memory.settled.epoch
     }
 

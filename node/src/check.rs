@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use commonware_codec::Encode as _;
+use quorate_consensus::MAX_UNEXECUTED_BLOCKS;
 use quorate_machine::registry;
 use quorate_storage::{
     journal::Journal,
@@ -29,6 +30,9 @@ pub struct CheckReport {
     pub last: u64,
     /// Finalizations verified.
     pub finalizations: u64,
+    /// The newest blocks, if none of them has a finalization here: a node that was interrupted while it executed several
+    /// (a crash, a full disk) has their last one's in its journal, or fetches it.
+    pub unproven: u64,
     /// Transactions in the blocks.
     pub transactions: u64,
     pub accounts: u64,
@@ -120,9 +124,14 @@ impl Checker<'_> {
         }
         self.verify_pending();
         if let Some(from) = unproven {
-            self.problem(format!(
-                "blocks {from} to {last}: no finalization is stored that makes them final"
-            ));
+            let count = last.0 + 1 - from.0;
+            if count <= MAX_UNEXECUTED_BLOCKS {
+                self.report.unproven = count;
+            } else {
+                self.problem(format!(
+                    "blocks {from} to {last}: no finalization is stored that makes them final"
+                ));
+            }
         }
         if let Some(lowest) = self.store.lowest_block()?
             && lowest < first

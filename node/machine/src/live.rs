@@ -54,6 +54,8 @@ pub struct LiveStatus {
     awaits_proposal: AtomicBool,
     proposed: watch::Sender<Proposed>,
     behind: AtomicBool,
+    /// Its own journal tells that the chain has gone on: one peer that claims newer blocks is believed.
+    journal_ahead: AtomicBool,
     journal_bytes: AtomicU64,
     database_bytes: AtomicU64,
     pruned_below: AtomicU64,
@@ -222,6 +224,7 @@ impl LiveStatus {
                 lasted: Duration::ZERO,
             }),
             behind: AtomicBool::new(false),
+            journal_ahead: AtomicBool::new(false),
             journal_bytes: AtomicU64::new(0),
             database_bytes: AtomicU64::new(0),
             pruned_below: AtomicU64::new(1),
@@ -409,7 +412,11 @@ impl LiveStatus {
 
     fn facts(&self, own: ValidatorIndex, peers: &[PeerStatus]) -> Facts {
         let committee = &self.committees.known();
-        let (height, network_height) = (self.finalized_height(), self.network_height());
+        let height = self.finalized_height();
+        let network_height = match self.journal_ahead.load(Ordering::Relaxed) {
+            true => self.highest_claim().max(height),
+            false => self.network_height(),
+        };
         let (growth, closing_per_second) = self.growth(height, network_height);
         let patience = VOTE_PATIENCE.max(3 * growth.usual);
         let own_clock = self.clock_ahead_ms(peers);
@@ -540,6 +547,10 @@ impl LiveStatus {
     }
 
     /// Publishes whether this validator is asking for votes of its key. That is shown as `voting` only once it lasts.
+    pub(crate) fn set_journal_ahead(&self, ahead: bool) {
+        self.journal_ahead.store(ahead, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_asks(&self, asks: bool) {
         self.asks.store(asks, Ordering::Relaxed);
     }
@@ -717,6 +728,12 @@ impl LiveStatus {
         claims.sort_unstable_by(|a, b| b.cmp(a));
         let claimed = claims.get(self.committees.known().faults()).copied();
         claimed.unwrap_or(own).max(own)
+    }
+
+    fn highest_claim(&self) -> Height {
+        let peers = self.peers.read();
+        let claims = peers.values().map(|(status, _)| status.finalized_height);
+        claims.max().unwrap_or_default()
     }
 
     /// The greatest epoch that f + 1 other validators say they work in, if so many have said one.

@@ -147,7 +147,17 @@ impl Check {
                         blocks => format!("{blocks} ({} to {})", report.first, report.last),
                     },
                 ),
-                ("finalizations", report.finalizations.to_string()),
+                (
+                    "finalizations",
+                    match report.unproven {
+                        0 => report.finalizations.to_string(),
+                        count => format!(
+                            "{}; the newest {count} blocks have none yet: the node was interrupted, and its next start \
+                             goes on from there",
+                            report.finalizations
+                        ),
+                    },
+                ),
                 ("transactions", report.transactions.to_string()),
                 ("accounts", report.accounts.to_string()),
                 ("journal records", report.journal_records.to_string()),

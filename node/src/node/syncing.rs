@@ -64,7 +64,10 @@ pub(super) async fn state_sync_is_due(
     loop {
         ticks.tick().await;
         let verdict = live.verdict(&links.peers());
-        let is_far = most.is_some_and(|most| verdict.blocks_behind > most);
+        // Not by the word of one peer, unless no other has the blocks.
+        let height = live.finalized_height();
+        let behind = live.network_height().0.saturating_sub(height.0);
+        let is_far = most.is_some_and(|most| behind > most);
         let is_due = match verdict.state {
             Health::BlocksGone => true,
             Health::CatchingUp => is_far,
@@ -77,7 +80,7 @@ pub(super) async fn state_sync_is_due(
         return match (verdict.state, most) {
             (Health::CatchingUp, Some(most)) => format!(
                 "{} are missing, and this node is to keep {most} (`storage.retention_blocks`)",
-                counted(verdict.blocks_behind, "block")
+                counted(behind, "block")
             ),
             _ => "no peer keeps the blocks that are missing".to_owned(),
         };

@@ -205,9 +205,22 @@ impl Simulation {
             return false;
         };
         let faults = self.chain.committee.faults();
-        let gone = running.machine.replica.engine().pruned_elsewhere();
-        self.scenario.snapshot_interval > 0
-            && gone.is_some_and(|(_, lacking)| lacking.len() > faults)
+        let engine = running.machine.replica.engine();
+        let Some((wanted, lacking)) = engine.pruned_elsewhere() else {
+            return false;
+        };
+        let others = self.chain.committee.places();
+        let others = others.filter(|place| place.as_usize() != host);
+        let no_further = others.filter(|place| {
+            let status = running.machine.live.peer(*place);
+            status.is_some_and(|status| status.finalized_height < wanted)
+                && lacking.iter().all(|(who, _)| who != place)
+        });
+        let no_further = match engine.journal_is_ahead() {
+            true => no_further.count(),
+            false => 0,
+        };
+        self.scenario.snapshot_interval > 0 && lacking.len() + no_further > faults
     }
 
     /// Once a second: whether a host has lacked more blocks than it is to keep for some time. It need not

@@ -310,11 +310,15 @@ impl Facts {
         self.lacking() >= enough && waits
     }
 
-    /// Linked peers that say they lack the next missing block.
+    /// Linked peers that say they lack the next missing block, or that they are no further.
     fn lacking(&self) -> usize {
+        let Some(gone) = &self.gone else {
+            return 0;
+        };
         let says = |other: &&Other| {
-            let mut gone = self.gone.iter().flat_map(|gone| &gone.lacking);
-            other.linked && gone.any(|(who, _)| *who == other.validator)
+            let is_no_further = other.claimed.is_some_and(|claimed| claimed < gone.wanted);
+            let has_said = gone.lacking.iter().any(|(who, _)| *who == other.validator);
+            other.linked && (is_no_further || has_said)
         };
         self.others.iter().filter(says).count()
     }

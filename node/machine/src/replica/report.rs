@@ -126,6 +126,7 @@ impl Replica {
         });
         let live = &self.around.live;
         live.set_pruned_elsewhere(self.engine.pruned_elsewhere());
+        live.set_journal_ahead(self.engine.journal_is_ahead());
         let voting = self.engine.voting();
         live.set_asks(matches!(voting, quorate_consensus::Voting::Checking { .. }));
         live.set_voting(self.shown.next(voting));

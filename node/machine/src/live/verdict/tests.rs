@@ -353,6 +353,16 @@ fn blocks_are_gone_when_all_but_f_linked_peers_say_so_and_none_comes() {
         verdict.summary
     );
     assert_eq!(verdict.gone, Some((Height(8_102), Height(8_718))));
+    // Of four validators three have lost their databases, and the fourth has pruned.
+    let mut alone = gone.clone();
+    alone.gone = Some(Gone {
+        wanted: Height(8_102),
+        lacking: vec![(ValidatorIndex(1), Height(8_900))],
+    });
+    assert_eq!(decide(&alone).state, Health::CatchingUp);
+    alone.others[1].claimed = Some(Height(8_101));
+    alone.others[2].claimed = Some(Height(0));
+    assert_eq!(decide(&alone).state, Health::BlocksGone);
     assert_eq!(decide(&stands(gone.clone(), 1)).state, Health::CatchingUp);
     // Who is not linked any more may have said anything.
     gone.others[0] = away(1);
