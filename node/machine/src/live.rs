@@ -54,7 +54,7 @@ pub struct LiveStatus {
     awaits_proposal: AtomicBool,
     proposed: watch::Sender<Proposed>,
     behind: AtomicBool,
-    /// Its own journal tells that the chain has gone on: one peer that claims newer blocks is believed.
+    /// Its own journal tells that the chain has gone on.
     journal_ahead: AtomicBool,
     journal_bytes: AtomicU64,
     database_bytes: AtomicU64,
@@ -413,11 +413,16 @@ impl LiveStatus {
     fn facts(&self, own: ValidatorIndex, peers: &[PeerStatus]) -> Facts {
         let committee = &self.committees.known();
         let height = self.finalized_height();
-        let network_height = match self.journal_ahead.load(Ordering::Relaxed) {
-            true => self.highest_claim().max(height),
-            false => self.network_height(),
-        };
+        let network_height = self.network_height();
         let (growth, closing_per_second) = self.growth(height, network_height);
+        let gone = self.gone.read().clone();
+        // Then it is certain that there are more blocks, and one peer may be the only one that has them.
+        let knows = self.journal_ahead.load(Ordering::Relaxed)
+            || (gone.is_some() && growth.since_final > growth.usual);
+        let network_height = match knows {
+            true => self.highest_claim().max(network_height),
+            false => network_height,
+        };
         let patience = VOTE_PATIENCE.max(3 * growth.usual);
         let own_clock = self.clock_ahead_ms(peers);
         let clock_behind = |ahead_ms: Option<i64>| {
@@ -462,7 +467,7 @@ impl LiveStatus {
             others,
             voting: self.voting.read().clone(),
             asks: self.asks.load(Ordering::Relaxed),
-            gone: self.gone.read().clone(),
+            gone,
             unexecuted: height.0.saturating_sub(executed.height.0),
             now_ms: crate::clock::now_ms(),
             block_ms: executed.timestamp_ms,

@@ -216,11 +216,7 @@ impl Simulation {
             status.is_some_and(|status| status.finalized_height < wanted)
                 && lacking.iter().all(|(who, _)| who != place)
         });
-        let no_further = match engine.journal_is_ahead() {
-            true => no_further.count(),
-            false => 0,
-        };
-        self.scenario.snapshot_interval > 0 && lacking.len() + no_further > faults
+        self.scenario.snapshot_interval > 0 && lacking.len() + no_further.count() > faults
     }
 
     /// Once a second: whether a host has lacked more blocks than it is to keep for some time. It need not
