@@ -343,6 +343,9 @@ fn blocks_are_gone_when_all_but_f_linked_peers_say_so_and_none_comes() {
         },
         3,
     );
+    for other in &mut gone.others {
+        other.claimed = Some(Height(9_000));
+    }
     let verdict = decide(&gone);
     assert_eq!(verdict.state, Health::BlocksGone);
     assert!(
