@@ -134,25 +134,22 @@ async fn bodies_of_any_size_and_heads_that_are_none_get_a_status() {
     net.grow(0, 5).await;
     let url = net.network.urls()[0].clone();
     let address = url.trim_start_matches("http://").to_owned();
-    let answer = |request: &[u8]| {
+    let head = |request: &[u8]| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // The server may answer and close before everything is sent.
         let _ = stream.write_all(request);
         let mut text = Vec::new();
         let mut chunk = [0; 512];
-        while !text.contains(&b'\n') {
+        while !text.windows(4).any(|end| end == b"\r\n\r\n") {
             match stream.read(&mut chunk) {
                 Ok(0) | Err(_) => break,
                 Ok(length) => text.extend_from_slice(&chunk[..length]),
             }
         }
-        String::from_utf8_lossy(&text)
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()
+        String::from_utf8_lossy(&text).into_owned()
     };
+    let answer = |request: &[u8]| head(request).lines().next().unwrap_or_default().to_owned();
     let post = |length: usize| {
         let mut request = format!(
             "POST /v1/transactions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
@@ -197,6 +194,28 @@ async fn bodies_of_any_size_and_heads_that_are_none_get_a_status() {
             .to_owned();
         let shown = String::from_utf8_lossy(&request[..request.len().min(60)]).into_owned();
         assert!(statuses.contains(&status.as_str()), "{shown:?}: {line:?}");
+    }
+    // Who left a body unread ends the connection, and says so: the next request would be lost.
+    let small = |path: &str, kind: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: 2\r\n\r\n{{}}"
+        )
+        .into_bytes()
+    };
+    let json = "application/json";
+    for (request, closes) in [
+        (post((1 << 20) + 1), true),
+        (small("/v1/nothing", json), true),
+        (small("/v1/status", json), true),
+        (small("/v1/transactions", "text/plain"), true),
+        (small("/v1/transactions", json), false),
+        (
+            b"GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
+            false,
+        ),
+    ] {
+        let head = head(&request).to_lowercase();
+        assert_eq!(head.contains("\r\nconnection: close"), closes, "{head}");
     }
     net.grow(0, 20).await;
     net.stop_and_check().await;
