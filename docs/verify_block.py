@@ -341,7 +341,7 @@ def main():
     try:
         header = verify(trust, json.load(sys.stdin), arguments.asked, handovers)
     except KeyError as missing:
-        sys.exit(f"this is no block as an explorer serves it: the field {missing} is missing")
+        sys.exit(f"NOT VERIFIED: the field {missing} is missing; this reads blocks as an explorer serves them")
     except (ValueError, IndexError, TypeError, AttributeError) as error:
         sys.exit(f"NOT VERIFIED: {error}")
     height = int.from_bytes(header[49:57], "big")

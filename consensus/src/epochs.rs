@@ -194,11 +194,11 @@ impl Engine {
     pub(crate) fn lags_by_epochs(&self) -> bool {
         let beyond = self.peers.claiming(self.last_height());
         // R13
-        let not_believed = match self.journal_is_ahead() {
+        let lying_at_most = match self.journal_is_ahead() {
             true => 0,
             false => self.committee.faults(),
         };
-        beyond > not_believed && !self.epoch_is_over()
+        beyond > lying_at_most && !self.epoch_is_over()
     }
 
     /// Whether the journal tells of a later epoch, or that this one is over.

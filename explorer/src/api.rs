@@ -36,13 +36,12 @@ use crate::{
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Request},
-    http::header,
     middleware::Next,
     response::{IntoResponse as _, Response},
     routing::get,
 };
 use problem::{Answer, Failure};
-use quorate_http::{Clients, Resource};
+use quorate_http::{Clients, Resource, announced_length};
 use respond::Cache;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -230,10 +229,7 @@ async fn guard(
     let metrics = &app.parts().metrics;
     metrics.requests.inc();
     let length = request.uri().query().map_or(0, str::len);
-    let body_length = request.headers().get(header::CONTENT_LENGTH);
-    let body_length = body_length
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse::<u64>().ok());
+    let body_length = announced_length(request.headers());
     let mut response = if length > MAX_QUERY_BYTES {
         Failure::bad_request(&format!("a query has at most {MAX_QUERY_BYTES} bytes"))
             .into_response()

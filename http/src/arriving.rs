@@ -1,7 +1,10 @@
 //! Request bodies. Received bytes are charged; bytes that are only announced are not.
 
 use crate::{Client, FREE_BYTES, Refusal, Resource, admit::Room};
-use axum::body::Body;
+use axum::{
+    body::Body,
+    http::{HeaderMap, header},
+};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http_body::{Frame, SizeHint};
@@ -145,6 +148,12 @@ impl http_body::Body for MeteredBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// The length of the body that a request announces.
+pub fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    let value = headers.get(header::CONTENT_LENGTH)?;
+    value.to_str().ok()?.parse().ok()
 }
 
 /// Reads and discards the body of a refused request. Otherwise the client could not read the

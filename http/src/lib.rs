@@ -48,7 +48,7 @@ mod watched;
 pub use accept::{listen, serve};
 pub use address::Address;
 pub use admit::{Answers, held, hold_answers};
-pub use arriving::forget_body;
+pub use arriving::{announced_length, forget_body};
 pub use clients::{Client, Clients, Permit, Refusal, Standing};
 pub use front::{Front, front};
 pub use waiting::Place;

@@ -42,7 +42,9 @@ use quorate_api::{
     AccountJson, AccountProofJson, CertificatesJson, EvidenceListJson, HandoversJson, PeersJson,
     RegistryJson, StatusJson, SubmitAnswer, TransactionResult, TransactionState, to_hex,
 };
-use quorate_http::{Client, Clients, FREE_BYTES, Permit, Resource, forget_body, held};
+use quorate_http::{
+    Client, Clients, FREE_BYTES, Permit, Resource, announced_length, forget_body, held,
+};
 use quorate_machine::live::LiveStatus;
 use quorate_machine::{
     accounts::{AccountAt, Accounts},
@@ -237,10 +239,7 @@ async fn elsewhere() -> RpcError {
 /// Refuses a body that is too long according to its Content-Length, before reading any of it. Where a body may be left
 /// unread the connection ends, and the answer says so.
 async fn refuse_long_bodies(request: Request, next: Next) -> Response {
-    let announced = request.headers().get(header::CONTENT_LENGTH);
-    let length = announced
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse::<u64>().ok());
+    let length = announced_length(request.headers());
     if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
         return closing(RpcError::body_too_large().into_response());
     }

@@ -198,6 +198,9 @@ impl Leaders {
         let owed = owed / patience.as_micros().max(1);
         let owed = u32::try_from(owed).unwrap_or(u32::MAX);
         let owed = owed.min(TURNS_FOR_A_TIMEOUT);
+        if owed == 0 {
+            return;
+        }
         let unsure = self.slowest_but_f(|known| known.took).is_none();
         let known = self.leaders.entry(leader).or_default();
         known.debt = known.debt.saturating_add(owed);
@@ -244,7 +247,8 @@ impl Leaders {
     /// Once the usual time is known, a leader that keeps to it owes nothing for what came before: on a slow network an honest
     /// one could owe whole epochs of turns.
     fn settle(&mut self) {
-        if self.slowest_but_f(|known| known.took).is_none() {
+        let is_none_unsure = self.leaders.values().all(|known| known.unsure == 0);
+        if is_none_unsure || self.slowest_but_f(|known| known.took).is_none() {
             return;
         }
         let Usual { free, .. } = self.usual();

@@ -551,11 +551,12 @@ impl LiveStatus {
         *self.voting.write() = voting;
     }
 
-    /// Publishes whether this validator is asking for votes of its key. That is shown as `voting` only once it lasts.
+    /// Publishes whether its own journal tells that the chain has gone on.
     pub(crate) fn set_journal_ahead(&self, ahead: bool) {
         self.journal_ahead.store(ahead, Ordering::Relaxed);
     }
 
+    /// Publishes whether this validator is asking for votes of its key. That is shown as `voting` only once it lasts.
     pub(crate) fn set_asks(&self, asks: bool) {
         self.asks.store(asks, Ordering::Relaxed);
     }
