@@ -143,7 +143,7 @@ impl Engine {
         if !self.fetcher.is_asked(&want, from) {
             return step.drop(from, DropReason::NotRequested);
         }
-        self.fetcher.satisfy(&want, from);
+        self.fetcher.satisfy(step.now, &want, from);
         self.chain.keep(block, None);
         self.on_new_block(step);
     }
@@ -222,7 +222,7 @@ impl Engine {
                 self.pursue(step);
             }
             None => {
-                self.fetcher.satisfy(&want, from);
+                self.fetcher.satisfy(step.now, &want, from);
                 self.pursue(step);
             }
         }

@@ -12,7 +12,8 @@ use crate::{
     rounds::{pacemaker::Pacemaker, round::Round},
 };
 use quorate_types::{
-    Certificate, Epoch, Height, Message, ValidatorIndex, View, limits::MAX_CERTIFICATE_REPLIES,
+    Certificate, Epoch, Height, Message, Subject, ValidatorIndex, View, VoteKind,
+    limits::MAX_CERTIFICATE_REPLIES,
 };
 
 impl Engine {
@@ -128,7 +129,7 @@ impl Engine {
             }
         }
         for certificate in certificates {
-            step.send(Target::One(peer), Message::Certificate(certificate));
+            step.send_certificate(Target::One(peer), certificate);
         }
     }
 
@@ -153,6 +154,47 @@ impl Engine {
                     Message::Certificate(certificate.clone()),
                 );
             }
+        }
+    }
+
+    /// Sends what lets the leader of the next turn begin to that leader: others may have it by votes, or from a leader, that have
+    /// left that one out. Who has not said as much itself does so, and so do the f + 1 validators after that leader, where no
+    /// votes for it go to all.
+    pub(crate) fn pass_on_to_leader(&mut self, step: &mut Step, certificate: &Certificate) {
+        // R9, B5
+        let Subject { view, kind, .. } = certificate.subject;
+        let (next, _) = self.after(&certificate.subject);
+        let leader = self.committee.leader(next);
+        let Some(own) = self.own_place().filter(|own| *own != leader) else {
+            return;
+        };
+        let is_turns_last = self.committee.turn_of(next) == next;
+        if next < self.view() || !is_turns_last {
+            return;
+        }
+        let said = &self.views.at(view).own;
+        let (owes_word, is_needed) = match kind {
+            VoteKind::Notarize => (said.notarize.is_none(), false),
+            VoteKind::Nullify => (said.nullify.is_none(), true),
+            VoteKind::Finalize => (false, true),
+        };
+        if owes_word && kind == VoteKind::Nullify {
+            self.rules().tell(self, step, leader);
+        }
+        let size = self.committee.size();
+        let after_leader = (own.as_usize() + size - leader.as_usize()) % size;
+        if owes_word || (is_needed && after_leader <= self.committee.faults() + 1) {
+            step.send_certificate(Target::One(leader), certificate.clone());
+        }
+    }
+
+    /// Notes that a peer knows a nullification: what it has to tell the next leader is here.
+    pub(crate) fn note_teller(&mut self, from: ValidatorIndex, certificate: &Certificate) {
+        let subject = &certificate.subject;
+        if subject.kind == VoteKind::Nullify
+            && let Some(round) = self.views.get_mut(subject.view)
+        {
+            round.told_by.insert(from);
         }
     }
 
@@ -196,20 +238,46 @@ impl Engine {
             }
         }
         for certificate in certificates {
-            step.send(Target::One(from), Message::Certificate(certificate));
+            step.send_certificate(Target::One(from), certificate);
         }
     }
 
     pub(crate) fn want(&mut self, step: &mut Step, want: Want, hint: Option<ValidatorIndex>) {
+        self.request(step, want, hint, 0);
+    }
+
+    /// Requests what the current view waits for, from f + 1 peers.
+    pub(crate) fn want_now(&mut self, step: &mut Step, want: Want, hint: Option<ValidatorIndex>) {
+        self.request(step, want, hint, self.committee.faults() + 1);
+    }
+
+    fn request(
+        &mut self,
+        step: &mut Step,
+        want: Want,
+        hint: Option<ValidatorIndex>,
+        hurried: usize,
+    ) {
         let lacks = lacks(
             &self.penalties,
             &self.pacemaker,
             &self.peers,
             self.chain.tip().height,
         );
-        let sent = self
-            .fetcher
-            .want(step.now, want, hint, |peer| lacks(&want, peer));
+        // Who has voted for the current view's proposal has what it depends on.
+        let round = self.views.get(self.view()).filter(|_| hurried > 0);
+        let voters = round.map(Round::voters).into_iter().flatten();
+        let voters = voters.filter_map(|place| u32::try_from(place).ok().map(ValidatorIndex));
+        let own = self.config.own.as_ref().map(|own| own.place);
+        let mut voters: Vec<ValidatorIndex> = voters
+            .filter(|voter| own != Some(*voter) && !lacks(&want, *voter))
+            .collect();
+        if voters.len() <= self.committee.faults() {
+            voters.clear();
+        }
+        let sent = self.fetcher.want(step.now, want, hint, hurried, |peer| {
+            lacks(&want, peer) || (!voters.is_empty() && !voters.contains(&peer))
+        });
         step.out.send.extend(sent);
     }
 }

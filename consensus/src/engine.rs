@@ -23,7 +23,7 @@ use quorate_types::{
     Block, Committee, Epoch, Message, Record, Subject, ValidatorIndex, View, VoteKind,
     genesis::Protocol,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Running totals, for metrics. They are never reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +104,11 @@ impl Engine {
                 convictions.keep(evidence.canonical());
             }
         }
+        let seen = std::mem::take(&mut config.seen);
+        let memory = Memory::knowing(seen, |vote| {
+            let then = config.committees.of(vote.subject.epoch);
+            committee.place(&then.identity(vote.signer)?)
+        });
         let ended_by = tip.certificate.clone();
         let entered = after_tip(config.protocol, &committee, tip.view);
         Self {
@@ -116,8 +121,8 @@ impl Engine {
             border: Border::new(ended_by.filter(|held| held.subject.epoch != epoch)),
             pacemaker: Pacemaker::new(config.timing, committee.size(), faults)
                 .with_turns(committee.turn()),
-            fetcher: Fetcher::new(epoch, config.peers(), config.timing.fetch_timeout),
-            memory: Memory::knowing(std::mem::take(&mut config.seen)),
+            fetcher: Fetcher::new(epoch, config.peers(), faults, config.timing.fetch_timeout),
+            memory,
             building: None,
             missing: None,
             counters: Counters::default(),
@@ -182,6 +187,11 @@ impl Engine {
 
     pub fn view(&self) -> View {
         self.views.current()
+    }
+
+    /// What a proposal may take and cost its leader nothing.
+    pub fn free_time(&self) -> Duration {
+        self.pacemaker.free()
     }
 
     /// The newest final block whose whole chain is here.
@@ -401,6 +411,7 @@ impl Engine {
             Message::Vote(vote) => self.on_vote(step, from, vote),
             Message::Proposal(proposal) => self.on_proposal(step, from, proposal),
             Message::Certificate(certificate) => {
+                self.note_teller(from, &certificate);
                 self.check_certificates(step, from, vec![certificate]);
             }
             Message::BlockReply(block) => self.on_block(step, from, block),

@@ -7,13 +7,11 @@
 use crate::{
     config::MAX_WANTS,
     io::{Moment, Outbound, Target},
+    rounds::leaders::{MIN_PATIENCE, Peak},
 };
 use quorate_crypto::Digest;
 use quorate_types::{Epoch, Height, Message, ValidatorIndex, View};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 /// The weight of a bad answer, in unanswered requests.
 const BAD_ANSWER: u32 = 8;
@@ -34,10 +32,12 @@ pub(crate) enum Want {
 struct Request {
     /// The peer that is asked now.
     asked: ValidatorIndex,
-    /// All peers that were asked; late answers count too.
-    all_asked: BTreeSet<ValidatorIndex>,
+    /// All peers that were asked, and when; late answers count too.
+    all_asked: BTreeMap<ValidatorIndex, Moment>,
     due: Moment,
     attempts: u32,
+    /// How many more peers are asked without waiting for long.
+    hurried: usize,
 }
 
 /// The requests under way, at most [`MAX_WANTS`], and the peers' failures.
@@ -45,6 +45,10 @@ pub(crate) struct Fetcher {
     epoch: Epoch,
     peers: Vec<ValidatorIndex>,
     timeout: Duration,
+    /// Peers that may be faulty.
+    faults: usize,
+    /// How long each peer's answers took lately.
+    answers: BTreeMap<ValidatorIndex, Peak>,
     wants: BTreeMap<Want, Request>,
     /// How often each peer has failed lately.
     failures: BTreeMap<ValidatorIndex, u32>,
@@ -53,11 +57,18 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    pub(crate) fn new(epoch: Epoch, peers: Vec<ValidatorIndex>, timeout: Duration) -> Self {
+    pub(crate) fn new(
+        epoch: Epoch,
+        peers: Vec<ValidatorIndex>,
+        faults: usize,
+        timeout: Duration,
+    ) -> Self {
         Self {
             epoch,
             peers,
             timeout,
+            faults,
+            answers: BTreeMap::new(),
             wants: BTreeMap::new(),
             failures: BTreeMap::new(),
             next: 0,
@@ -75,43 +86,81 @@ impl Fetcher {
     }
 
     /// Requests something, unless it is requested already. `hint` is a peer that should have it;
-    /// `lacks` tells which peers cannot answer, or should be asked last.
+    /// `lacks` tells which peers cannot answer, or should be asked last. `hurried` are asked for certificates at once, and for
+    /// a block one after the other without waiting for long.
     pub(crate) fn want(
         &mut self,
         now: Moment,
         want: Want,
         hint: Option<ValidatorIndex>,
+        hurried: usize,
         lacks: impl Fn(ValidatorIndex) -> bool,
-    ) -> Option<Outbound> {
+    ) -> Vec<Outbound> {
         if self.wants.contains_key(&want) || self.wants.len() >= MAX_WANTS {
-            return None;
+            return Vec::new();
         }
         let known = |hint: &ValidatorIndex| self.peers.contains(hint) && !lacks(*hint);
         let hint = hint.filter(|hint| known(hint) && self.failures_of(*hint) == 0);
-        let asked = match hint {
-            Some(hint) => hint,
-            None => self.choose(&BTreeSet::new(), &lacks)?,
+        let first = hint.or_else(|| self.choose(&BTreeMap::new(), &lacks));
+        let Some(mut asked) = first else {
+            return Vec::new();
         };
+        let mut all_asked = BTreeMap::from([(asked, now)]);
+        let at_once = match want {
+            Want::Certificates(..) => hurried,
+            Want::Block(_) | Want::Range(_) => 1,
+        };
+        while all_asked.len() < at_once
+            && let Some(next) = self.choose(&all_asked, &lacks)
+            && !lacks(next)
+            && all_asked.insert(next, now).is_none()
+        {
+            asked = next;
+        }
+        let hurried = hurried.saturating_sub(all_asked.len());
+        let sent = all_asked.keys().map(|peer| self.request(want, *peer));
+        let sent = sent.collect();
         let request = Request {
             asked,
-            all_asked: BTreeSet::from([asked]),
-            due: now.after(self.timeout),
+            all_asked,
+            due: now.after(match hurried {
+                0 => self.timeout,
+                _ => self.usual(),
+            }),
             attempts: 0,
+            hurried,
         };
         self.wants.insert(want, request);
-        Some(self.request(want, asked))
+        sent
     }
 
     /// Whether this is requested from this peer.
     pub(crate) fn is_asked(&self, want: &Want, peer: ValidatorIndex) -> bool {
         let request = self.wants.get(want);
-        request.is_some_and(|request| request.all_asked.contains(&peer))
+        request.is_some_and(|request| request.all_asked.contains_key(&peer))
     }
 
     /// A peer has given what was requested.
-    pub(crate) fn satisfy(&mut self, want: &Want, peer: ValidatorIndex) {
-        self.wants.remove(want);
+    pub(crate) fn satisfy(&mut self, now: Moment, want: &Want, peer: ValidatorIndex) {
+        if let Some(request) = self.wants.remove(want)
+            && let Some(asked) = request.all_asked.get(&peer)
+        {
+            self.answers
+                .entry(peer)
+                .or_default()
+                .note(now.since(*asked));
+        }
         self.redeem(peer);
+    }
+
+    /// Twice what the answers of the slowest peer but f took lately; of the slowest while no more have answered.
+    fn usual(&self) -> Duration {
+        let least = MIN_PATIENCE.min(self.timeout);
+        let mut slowest: Vec<Duration> = self.answers.values().map(|took| took.longest()).collect();
+        slowest.sort_unstable_by(|a, b| b.cmp(a));
+        let known = slowest.get(self.faults).or(slowest.first());
+        let usual = known.copied().unwrap_or_default();
+        usual.saturating_mul(2).clamp(least, self.timeout)
     }
 
     /// A peer has given something good.
@@ -147,12 +196,20 @@ impl Fetcher {
         let overdue = self.wants.iter().filter(|(_, request)| request.due <= now);
         let overdue: Vec<Want> = overdue.map(|(want, _)| *want).collect();
         let mut again = Vec::new();
+        let usual = self.usual();
         for want in overdue {
             let Some(request) = self.wants.get_mut(&want) else {
                 continue;
             };
-            request.attempts = request.attempts.saturating_add(1);
-            request.due = now.after(self.timeout * (1 << request.attempts.min(3)));
+            let hurried = request.hurried;
+            request.hurried = hurried.saturating_sub(1);
+            request.due = match hurried {
+                0 => {
+                    request.attempts = request.attempts.saturating_add(1);
+                    now.after(self.timeout * (1 << request.attempts.min(3)))
+                }
+                _ => now.after(usual),
+            };
             let (before, asked) = (request.asked, request.all_asked.clone());
             self.failed(before, 1);
             // When all peers have been asked, the round begins again.
@@ -160,7 +217,7 @@ impl Fetcher {
             let next = self.choose(&asked, &lacks);
             if let (Some(next), Some(request)) = (next, self.wants.get_mut(&want)) {
                 request.asked = next;
-                request.all_asked.insert(next);
+                request.all_asked.insert(next, now);
                 again.push(self.request(want, next));
             }
         }
@@ -185,13 +242,18 @@ impl Fetcher {
     /// and has failed least.
     fn choose(
         &mut self,
-        asked: &BTreeSet<ValidatorIndex>,
+        asked: &BTreeMap<ValidatorIndex, Moment>,
         lacks: &impl Fn(ValidatorIndex) -> bool,
     ) -> Option<ValidatorIndex> {
         let count = self.peers.len();
         let in_turn = (0..count).map(|step| self.peers[(self.next + step) % count]);
-        let best = in_turn
-            .min_by_key(|peer| (lacks(*peer), asked.contains(peer), self.failures_of(*peer)))?;
+        let best = in_turn.min_by_key(|peer| {
+            (
+                lacks(*peer),
+                asked.contains_key(peer),
+                self.failures_of(*peer),
+            )
+        })?;
         let place = self.peers.iter().position(|peer| *peer == best)?;
         self.next = place + 1;
         Some(best)
@@ -222,19 +284,24 @@ mod tests {
 
     fn fetcher() -> Fetcher {
         let peers = (1..=3).map(ValidatorIndex).collect();
-        Fetcher::new(Epoch(0), peers, TIMEOUT)
+        Fetcher::new(Epoch(0), peers, 1, TIMEOUT)
     }
 
-    fn asked(outbound: Option<Outbound>) -> u32 {
-        match outbound.expect("somebody is asked").to {
-            Target::One(peer) => peer.0,
-            Target::All => panic!("one is asked"),
+    fn asked(outbound: Vec<Outbound>) -> u32 {
+        match outbound[..] {
+            [
+                Outbound {
+                    to: Target::One(peer),
+                    ..
+                },
+            ] => peer.0,
+            _ => panic!("one is asked"),
         }
     }
 
     fn range(fetcher: &mut Fetcher, height: u64) -> u32 {
         let want = Want::Range(Height(height));
-        asked(fetcher.want(Moment(0), want, None, |_| false))
+        asked(fetcher.want(Moment(0), want, None, 0, |_| false))
     }
 
     #[test]
@@ -245,7 +312,7 @@ mod tests {
         let lacks = |peer| peer == ValidatorIndex(2);
         for height in 5..9 {
             let want = Want::Range(Height(height));
-            assert_ne!(asked(fetcher.want(Moment(0), want, None, lacks)), 2);
+            assert_ne!(asked(fetcher.want(Moment(0), want, None, 0, lacks)), 2);
         }
     }
 
@@ -257,18 +324,18 @@ mod tests {
         fetcher.demote(Moment(0), ValidatorIndex(1));
         let again = fetcher.retry(Moment(0), |_, _| false);
         assert_eq!(again.len(), 1, "others are asked at once");
-        assert_eq!(asked(again.into_iter().next()), 2);
+        assert_eq!(asked(again), 2);
         assert!(fetcher.is_asked(&want, ValidatorIndex(2)));
         assert!(!fetcher.is_asked(&want, ValidatorIndex(3)));
-        fetcher.satisfy(&want, ValidatorIndex(2));
+        fetcher.satisfy(Moment(0), &want, ValidatorIndex(2));
         let turns = [2, 3, 4, 5].map(|height| range(&mut fetcher, height));
         assert!(!turns.contains(&1), "{turns:?}");
         // Nor is it asked for what it should have before all others.
         let block = Want::Block(Digest::ZERO);
         let hint = Some(ValidatorIndex(1));
-        assert_ne!(asked(fetcher.want(Moment(0), block, hint, |_| false)), 1);
-        (0..4).for_each(|_| fetcher.satisfy(&block, ValidatorIndex(1)));
-        assert_eq!(asked(fetcher.want(Moment(0), block, hint, |_| false)), 1);
+        assert_ne!(asked(fetcher.want(Moment(0), block, hint, 0, |_| false)), 1);
+        (0..4).for_each(|_| fetcher.satisfy(Moment(0), &block, ValidatorIndex(1)));
+        assert_eq!(asked(fetcher.want(Moment(0), block, hint, 0, |_| false)), 1);
     }
 
     #[test]
@@ -282,10 +349,47 @@ mod tests {
                 fetcher
                     .retry(due, |_, _| false)
                     .into_iter()
-                    .map(|o| asked(Some(o))),
+                    .map(|o| asked(vec![o])),
             );
         }
         assert_eq!(turns[..3], [1, 2, 3]);
         assert_eq!(turns.len(), 4);
+    }
+
+    #[test]
+    fn what_is_needed_now_is_asked_of_more_than_may_be_faulty() {
+        let mut fetcher = fetcher();
+        let hint = Some(ValidatorIndex(3));
+        let certificates = Want::Certificates(View(1), View(1));
+        let sent = fetcher.want(Moment(0), certificates, hint, 2, |_| false);
+        let asked_at_once = sent.iter().map(|outbound| outbound.to);
+        let expected = [1, 3].map(|place| Target::One(ValidatorIndex(place)));
+        assert_eq!(asked_at_once.collect::<Vec<_>>(), expected);
+        assert_eq!(fetcher.deadline(), Some(Moment(0).after(TIMEOUT)));
+        fetcher.satisfy(Moment(0), &certificates, ValidatorIndex(1));
+
+        let block = Want::Block(Digest::ZERO);
+        assert_eq!(asked(fetcher.want(Moment(0), block, hint, 2, |_| false)), 3);
+        let soon = Moment(0).after(MIN_PATIENCE);
+        assert_eq!(fetcher.deadline(), Some(soon));
+        assert_ne!(asked(fetcher.retry(soon, |_, _| false)), 3);
+        assert_eq!(fetcher.deadline(), Some(soon.after(MIN_PATIENCE)));
+        fetcher.satisfy(soon, &block, ValidatorIndex(1));
+    }
+
+    #[test]
+    fn the_slowest_peers_answers_do_not_count() {
+        let mut fetcher = fetcher();
+        let block = Want::Block(Digest::ZERO);
+        for (place, took) in [(1, 60), (2, 400), (3, 80)] {
+            let hint = Some(ValidatorIndex(place));
+            assert_eq!(
+                asked(fetcher.want(Moment(0), block, hint, 0, |_| false)),
+                place
+            );
+            let now = Moment(0).after(Duration::from_millis(took));
+            fetcher.satisfy(now, &block, ValidatorIndex(place));
+        }
+        assert_eq!(fetcher.usual(), Duration::from_millis(160));
     }
 }

@@ -161,10 +161,16 @@ pub(crate) fn position_of(subject: &Subject) -> Position {
 }
 
 impl Memory {
-    /// With the newest votes of others.
-    pub(crate) fn knowing(votes: Vec<Vote>) -> Self {
+    /// With the newest votes of others, each at the place that its signer has now. In another set its signer had another one.
+    pub(crate) fn knowing(
+        votes: Vec<Vote>,
+        place: impl Fn(&Vote) -> Option<ValidatorIndex>,
+    ) -> Self {
+        let placed = votes
+            .into_iter()
+            .filter_map(|vote| Some((place(&vote)?, vote)));
         Self {
-            seen: votes.into_iter().map(|vote| (vote.signer, vote)).collect(),
+            seen: placed.collect(),
             ..Self::default()
         }
     }
@@ -415,13 +421,12 @@ impl Engine {
     /// Upon an inquiry of a peer.
     pub(crate) fn on_inquiry(&mut self, step: &mut Step, from: ValidatorIndex, nonce: Nonce) {
         let newest = self.newest_certificate();
-        // R31: in another set it is another validator's place.
-        let seen = self.memory.seen.get(&from).copied();
         let standing = Standing {
             nonce,
             journal: self.journal_state(newest.as_ref()),
             newest,
-            vote: seen.filter(|vote| self.config.committees.votes_alike(vote.subject.epoch)),
+            // R28: of an earlier epoch, too, where it may not have found out yet what it has lost.
+            vote: self.memory.seen.get(&from).copied(),
         };
         step.send(Target::One(from), Message::Standing(Box::new(standing)));
     }

@@ -10,7 +10,7 @@ use quorate_crypto::{
 };
 use quorate_types::{
     Block, Certificate, Epoch, Evidence, Header, Height, Message, Position, Record, Subject,
-    ValidatorIndex, View, Vote,
+    ValidatorIndex, View, Vote, VoteKind,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -309,7 +309,7 @@ pub struct Output {
     pub persist: Vec<Record>,
     /// Messages that depend on nothing that must be durable: they may be sent at once.
     pub send: Vec<Outbound>,
-    /// This validator's votes: they may be sent only after `persist` of this and all earlier steps
+    /// This validator's votes, and what follows them: they may be sent only after `persist` of this and all earlier steps
     /// is synced.
     pub votes: Vec<Outbound>,
     /// Whether others wait for `votes`. Finalize votes alone are not urgent: they may wait a moment
@@ -362,6 +362,19 @@ impl Step {
 
     pub(crate) fn send(&mut self, to: Target, message: Message) {
         self.out.send.push(Outbound { to, message });
+    }
+
+    /// Sends a certificate. A nullification follows what this validator has said: it tells its receiver that no more is on its way
+    /// (H6, B7).
+    pub(crate) fn send_certificate(&mut self, to: Target, certificate: Certificate) {
+        let is_nullification = certificate.subject.kind == VoteKind::Nullify;
+        let message = Message::Certificate(certificate);
+        if is_nullification {
+            self.out.urgent = true;
+            self.out.votes.push(Outbound { to, message });
+        } else {
+            self.send(to, message);
+        }
     }
 
     pub(crate) fn drop(&mut self, from: ValidatorIndex, reason: DropReason) {

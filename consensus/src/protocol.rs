@@ -23,7 +23,8 @@ use crate::{
 };
 use quorate_crypto::Digest;
 use quorate_types::{
-    Block, Certificate, Committee, Proposal, Subject, View, Vote, VoteKind, genesis::Protocol,
+    Block, Certificate, Committee, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    genesis::Protocol,
 };
 use std::sync::Arc;
 
@@ -84,8 +85,8 @@ pub(crate) trait Rules: Sync {
     /// This validator has cast notarize in the current view.
     fn on_own_notarize(&self, _engine: &mut Engine, _step: &mut Step, _view: View) {}
 
-    /// This validator is about to cast nullify in the current view.
-    fn before_own_nullify(&self, _engine: &mut Engine, _step: &mut Step) {}
+    /// Tells the leader of the next turn what it may wait for, before it hears that this one has failed.
+    fn tell(&self, _engine: &mut Engine, _step: &mut Step, _leader: ValidatorIndex) {}
 
     /// A certificate was made of votes, and not received.
     fn on_certificate_made(
@@ -103,6 +104,11 @@ pub(crate) trait Rules: Sync {
 
     /// Whether votes for blocks go to a leader only.
     fn votes_go_to_leaders(&self) -> bool {
+        false
+    }
+
+    /// Whether the leader of a turn makes and sends what the next one waits for.
+    fn leaders_make_finality(&self) -> bool {
         false
     }
 

@@ -111,6 +111,9 @@ impl Engine {
                 self.suspect(step, first, vote);
             }
             Admission::Stored => {
+                if kind != VoteKind::Finalize {
+                    self.pacemaker.has_voted(step.now, view, vote.signer);
+                }
                 self.compare_kinds(step, vote);
                 self.try_certify(step, vote.subject);
             }

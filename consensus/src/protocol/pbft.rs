@@ -144,7 +144,7 @@ impl Pbft {
 
     /// Requests what covers a view, or notarizes it.
     fn lack(engine: &mut Engine, step: &mut Step, uncovered: View) {
-        let leader = Some(engine.committee.leader(engine.view()));
+        let leader = Some(engine.shower(engine.view()));
         let last = View(uncovered.0.saturating_add(MAX_CERTIFICATES_ASKED));
         // The parent's own view may be nullified, too, and cover those after it.
         let first = View(uncovered.0 - 1).max(engine.committee.turn_of(uncovered));
@@ -212,7 +212,7 @@ impl Rules for Pbft {
             Some(true) => {}
             Some(false) => return Parent::Wrong,
             None => {
-                let leader = Some(engine.committee.leader(view));
+                let leader = Some(engine.shower(view));
                 let want = Want::Certificates(parent.0, parent.0);
                 engine.lack(step, Missing::Certificate(parent.0), want, leader);
                 return Parent::Missing;

@@ -53,7 +53,7 @@ impl Rules for Simplex {
         parent: (View, Digest),
     ) -> Parent {
         let (parent_view, _) = parent;
-        let leader = Some(engine.committee.leader(view));
+        let leader = Some(engine.shower(view));
         // R3: the parent.
         if parent_view < engine.tip().view {
             return Parent::Wrong;

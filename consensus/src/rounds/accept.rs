@@ -32,16 +32,32 @@ impl Engine {
         match subject.kind {
             VoteKind::Notarize => {
                 if self.chain.block_at(&subject.payload).is_none() {
-                    let leader = self.committee.leader(subject.view);
-                    self.want(step, Want::Block(subject.payload), Some(leader));
+                    let voted = self
+                        .views
+                        .at(subject.view)
+                        .voted_for_by(self.committee.faults() + 1);
+                    let voter = voted
+                        .filter(|(id, _)| *id == subject.payload)
+                        .map(|(_, voter)| voter);
+                    let from = voter.unwrap_or_else(|| self.committee.leader(subject.view));
+                    self.want_now(step, Want::Block(subject.payload), Some(from));
+                }
+                if !self.rules().votes_go_to_leaders() && !self.rules().leaders_make_finality() {
+                    self.pass_on_to_leader(step, &certificate);
                 }
                 self.rules().on_notarized(self, step, subject.view);
             }
             VoteKind::Nullify => {
                 self.forget_nullified(subject.view);
+                self.pass_on_to_leader(step, &certificate);
                 self.rules().on_nullified(self, step, subject.view);
             }
-            VoteKind::Finalize => self.on_finalization(step, certificate),
+            VoteKind::Finalize => {
+                if self.rules().leaders_make_finality() {
+                    self.pass_on_to_leader(step, &certificate);
+                }
+                self.on_finalization(step, certificate);
+            }
         }
         // R8
         let (next, before) = self.after(&subject);

@@ -13,14 +13,18 @@ use crate::config::Timing;
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::BTreeMap, time::Duration};
 
+/// What a turn pays back. Debts are counted finer than turns, or a leader that stays for many views would owe nothing for
+/// being a little slow in each.
+const TURN: u32 = 1024;
+
 /// Turns that a leader owes for each timeout that it has cost; each turn pays one back. Views of
 /// one leader can differ: with a notarization for some and a nullification for others, it can make
 /// fewer than twice as many turns stall as any one validator tolerates. So this is twice 16.
-const TURNS_FOR_A_TIMEOUT: u32 = 32;
+const OWED_FOR_A_TIMEOUT: u32 = 32 * TURN;
 
 /// The most that a leader may owe and still be waited for: its third failure in a row is the last
 /// one that costs a timeout.
-const MAX_DEBT: u32 = 2 * TURNS_FOR_A_TIMEOUT;
+const MAX_DEBT: u32 = 2 * OWED_FOR_A_TIMEOUT;
 
 /// The most timeouts that a leader may be waited for in one turn, and that the turn then counts as.
 const MAX_TIMEOUTS_IN_A_TURN: u32 = 16;
@@ -38,6 +42,8 @@ pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(50);
 /// something, though it came. A turn at just less than [`LATE_AFTER`] was free, and one leader of four took simplex from
 /// 132 blocks a second to 18.
 const FREE_TIMES: u32 = 6;
+/// The fraction of the configured time that a proposal may take for free while too few leaders are known.
+const FREE_UNKNOWN: u32 = 6;
 const FREE_BESIDE: Duration = Duration::from_millis(20);
 
 /// How long a machine that is not loaded may pause.
@@ -82,12 +88,26 @@ struct Leader {
     unsure: u32,
     /// Its last view with a proposal.
     proposed: Option<View>,
-    /// The time from entering a view to its proposal.
+    /// What its proposals took ([`Timed::took`]).
     took: Option<Peak>,
+    /// [`Timed::pace`].
+    pace: Option<Peak>,
+    /// The time from f + 1 votes for its proposal to the proposal.
+    lag: Option<Peak>,
     /// The time from there to the notarization.
     voting: Option<Peak>,
     /// How long it was last waited for in vain.
     in_vain: Duration,
+}
+
+/// How long a proposal took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timed {
+    /// From entering its view on. By this its leader is judged.
+    pub(crate) took: Duration,
+    /// From its leader's vote in the view before on, if that came later. By this others are judged: a faulty leader can have the
+    /// next one begin late.
+    pub(crate) pace: Duration,
 }
 
 /// What follows from what the proposals of the slowest leader but f took lately.
@@ -173,7 +193,7 @@ impl Leaders {
     /// Notes that a leader's turn begins.
     pub(crate) fn begins(&mut self, leader: ValidatorIndex) {
         let known = self.leaders.entry(leader).or_default();
-        known.debt = known.debt.saturating_sub(1);
+        known.debt = known.debt.saturating_sub(TURN);
     }
 
     /// Notes that a leader was waited for this long, which was too long or in vain; `patience` is
@@ -182,7 +202,7 @@ impl Leaders {
         let patience = patience.as_micros().max(1);
         let timeouts = waited.as_micros().div_ceil(patience);
         let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
-        let owed = timeouts.clamp(1, MAX_TIMEOUTS_IN_A_TURN) * TURNS_FOR_A_TIMEOUT;
+        let owed = timeouts.clamp(1, MAX_TIMEOUTS_IN_A_TURN) * OWED_FOR_A_TIMEOUT;
         let known = self.leaders.entry(leader).or_default();
         known.debt = known.debt.saturating_add(owed);
     }
@@ -194,19 +214,33 @@ impl Leaders {
 
     /// Notes that a leader's proposal came so much later than is free.
     pub(crate) fn delays(&mut self, leader: ValidatorIndex, excess: Duration, patience: Duration) {
-        let owed = excess.as_micros() * u128::from(TURNS_FOR_A_TIMEOUT);
+        let owed = excess.as_micros() * u128::from(OWED_FOR_A_TIMEOUT);
         let owed = owed / patience.as_micros().max(1);
         let owed = u32::try_from(owed).unwrap_or(u32::MAX);
-        let owed = owed.min(TURNS_FOR_A_TIMEOUT);
+        let owed = owed.min(OWED_FOR_A_TIMEOUT);
         if owed == 0 {
             return;
         }
-        let unsure = self.slowest_but_f(|known| known.took).is_none();
+        let unsure = self.slowest_but_f(|known| known.pace).is_none();
         let known = self.leaders.entry(leader).or_default();
         known.debt = known.debt.saturating_add(owed);
         if unsure {
             known.unsure = known.unsure.saturating_add(owed);
         }
+    }
+
+    /// Notes how long after f + 1 votes for it a leader's proposal came.
+    pub(crate) fn lagged(&mut self, leader: ValidatorIndex, lag: Duration) {
+        let known = self.leaders.entry(leader).or_default();
+        known.lag.get_or_insert_default().note(lag);
+    }
+
+    /// How long a proposal may come after f + 1 votes for it.
+    pub(crate) fn lag(&self) -> Duration {
+        let lag = self.slowest_but_f(|known| known.lag);
+        lag.map_or(least(self.timing.leader_timeout), |lag| {
+            lag.saturating_mul(2).saturating_add(PAUSE)
+        })
     }
 
     /// Notes how long the votes for a leader's proposal took.
@@ -234,12 +268,13 @@ impl Leaders {
 
     /// Notes how long a leader's proposal took, unless it came before it was waited for, which says
     /// nothing about its time.
-    pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, took: Option<Duration>) {
+    pub(crate) fn proposed(&mut self, leader: ValidatorIndex, view: View, timed: Option<Timed>) {
         let known = self.leaders.entry(leader).or_default();
         known.proposed = Some(view);
         known.in_vain = Duration::ZERO;
-        if let Some(took) = took {
+        if let Some(Timed { took, pace }) = timed {
             known.took.get_or_insert_default().note(took);
+            known.pace.get_or_insert_default().note(pace);
             self.settle();
         }
     }
@@ -248,7 +283,7 @@ impl Leaders {
     /// one could owe whole epochs of turns.
     fn settle(&mut self) {
         let is_none_unsure = self.leaders.values().all(|known| known.unsure == 0);
-        if is_none_unsure || self.slowest_but_f(|known| known.took).is_none() {
+        if is_none_unsure || self.slowest_but_f(|known| known.pace).is_none() {
             return;
         }
         let Usual { free, .. } = self.usual();
@@ -265,11 +300,11 @@ impl Leaders {
     pub(crate) fn usual(&self) -> Usual {
         let configured = self.timing.leader_timeout;
         let most = self.timing.max_timeout.max(configured);
-        match self.slowest_but_f(|known| known.took) {
+        match self.slowest_but_f(|known| known.pace) {
             None => Usual {
                 patience: configured,
                 apart: configured / 2,
-                free: configured / LATE_AFTER,
+                free: (configured / FREE_UNKNOWN).max(least(configured / LATE_AFTER)),
             },
             Some(slowest) => {
                 let patience = slowest.saturating_mul(2).clamp(least(configured), most);
@@ -317,16 +352,23 @@ impl Leaders {
     }
 
     /// The timeout for this leader's proposal: the usual one ([`Usual`]), or twice its own
-    /// time, if that is no more than configured.
-    pub(crate) fn patience_with(&self, leader: ValidatorIndex, usual: Duration) -> Duration {
+    /// time, if that is no more than configured; and the longest that its proposals are known to need.
+    pub(crate) fn patience_with(
+        &self,
+        leader: ValidatorIndex,
+        usual: Duration,
+    ) -> (Duration, Duration) {
         let most = usual.saturating_mul(MAX_TIMEOUTS_IN_A_TURN);
         let most = most.min(self.timing.leader_timeout);
         let known = self.leaders.get(&leader);
-        let own = known.and_then(|known| {
-            let took = known.took?.longest().max(known.in_vain);
-            Some(took.saturating_mul(2).min(most))
-        });
-        usual.max(own.unwrap_or(most))
+        let twice = |time: Duration| time.saturating_mul(2).min(most);
+        let took = known.and_then(|known| known.took).map(Peak::longest);
+        let in_vain = known.map_or(Duration::ZERO, |known| known.in_vain);
+        let needs = usual.max(twice(took.unwrap_or_default()));
+        (
+            usual.max(took.map_or(most, |took| twice(took.max(in_vain)))),
+            needs,
+        )
     }
 }
 

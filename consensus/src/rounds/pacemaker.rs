@@ -21,10 +21,13 @@
 use crate::{
     config::Timing,
     io::Moment,
-    rounds::leaders::{LATE_AFTER, Leaders, Peak, Usual, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Peak, Timed, Usual, least},
 };
 use quorate_types::{ValidatorIndex, View};
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 /// Doublings after which the timeouts stay the same.
 const MAX_DOUBLINGS: u32 = 10;
@@ -56,6 +59,8 @@ pub(crate) struct Pacemaker {
     leaders: Leaders,
     /// When waiting for the proposals of the current view and earlier ones began, oldest first.
     entered: VecDeque<(View, Moment)>,
+    /// When f + 1 had voted in views whose proposals were not here.
+    voted_for: BTreeMap<View, Moment>,
     /// The current view's turn.
     turn: Option<Turn>,
     /// When the leader timer fires.
@@ -110,6 +115,12 @@ struct Turn {
     patience: Duration,
     /// The timeout for this leader's proposal.
     waits: Duration,
+    /// The same as far as its proposals are known to need it.
+    needs: Duration,
+    /// How long after f + 1 votes for it a proposal may come.
+    lag: Duration,
+    /// When it has voted in the view before, if this validator was in this one by then.
+    behind: Option<Moment>,
     /// How long after this validator the others may vote.
     apart: Duration,
     /// How much longer it is waited for, since it may have to end the view before first.
@@ -187,6 +198,7 @@ impl Pacemaker {
             faults,
             leaders: Leaders::new(timing, validators, faults),
             entered: VecDeque::new(),
+            voted_for: BTreeMap::new(),
             turn: None,
             leader_due: None,
             view_due: None,
@@ -257,8 +269,8 @@ impl Pacemaker {
             apart,
             free,
         } = self.leaders.usual();
-        let waits = match expected {
-            Expected::Votes => Duration::ZERO,
+        let (waits, needs) = match expected {
+            Expected::Votes => (Duration::ZERO, Duration::ZERO),
             _ => self.leaders.patience_with(leader, patience),
         };
         let (voting, usual_voting) = match expected {
@@ -271,12 +283,16 @@ impl Pacemaker {
             _ => Duration::ZERO,
         };
         let apart = self.stretch(apart);
+        let lag = self.stretch(self.leaders.lag().min(patience / 2));
         self.turn = Some(Turn {
             leader,
             expected,
             apart,
+            lag,
+            behind: None,
             patience: self.stretch(patience),
             waits: self.stretch(waits),
+            needs: self.stretch(needs),
             respite,
             free: self.stretch_free(free),
             usual_voting: self.stretch(usual_voting),
@@ -416,6 +432,7 @@ impl Pacemaker {
     /// An epoch begins: views start again at 1.
     pub(crate) fn renew(&mut self) {
         self.entered.clear();
+        self.voted_for.clear();
         self.turn = None;
         self.leaders.renew();
     }
@@ -429,8 +446,18 @@ impl Pacemaker {
         let current = self.entered.back().map(|(current, _)| *current);
         // A view to come was not waited for; of one long past nothing is known.
         let took = match entered {
-            Some((_, from)) => (*from <= now).then(|| now.since(*from)),
-            None if current.is_some_and(|current| view > current) => Some(Duration::ZERO),
+            Some((_, from)) => (*from <= now).then(|| {
+                // R20
+                let behind = match current == Some(view) {
+                    true => self.turn.as_ref().and_then(|turn| turn.behind),
+                    false => None,
+                };
+                Timed {
+                    took: now.since(*from),
+                    pace: now.since(behind.unwrap_or(*from).max(*from)),
+                }
+            }),
+            None if current.is_some_and(|current| view > current) => Some(Timed::default()),
             None => return,
         };
         self.leaders.proposed(leader, view, took);
@@ -442,6 +469,31 @@ impl Pacemaker {
             }
             self.remind_due = None;
         }
+    }
+
+    /// What a proposal may take and cost its leader nothing.
+    pub(crate) fn free(&self) -> Duration {
+        self.leaders.usual().free
+    }
+
+    /// Notes a validator's first notarize or nullify in a view. A leader whose vote in the view before comes late could not begin
+    /// earlier.
+    pub(crate) fn has_voted(&mut self, now: Moment, view: View, from: ValidatorIndex) {
+        let current = self.entered.back().map(|(current, _)| *current);
+        if current == Some(view.next())
+            && let Some(turn) = &mut self.turn
+            && turn.leader == from
+            && turn.proposed.is_none()
+        {
+            turn.behind = Some(now);
+        }
+    }
+
+    /// Notes a proposal that its leader has sent.
+    pub(crate) fn came(&mut self, now: Moment, view: View, leader: ValidatorIndex) {
+        let since = self.voted_for.remove(&view);
+        let lag = since.map_or(Duration::ZERO, |since| now.since(since));
+        self.leaders.lagged(leader, lag);
     }
 
     /// Notes that this validator has proposed in the current view: from now on it waits for votes.
@@ -526,11 +578,14 @@ impl Pacemaker {
         self.leader_due = self.leader_due.map(|due| due.min(now));
     }
 
-    /// Others wait for this validator to lead the next view: the current view's proposal is waited for no longer than half
-    /// of the usual time from now on.
-    pub(crate) fn hurry_for_others(&mut self, now: Moment) {
+    /// Others wait, perhaps or surely, for this validator to lead the next view: the current view's proposal is waited for no
+    /// longer than its leader is known to need from now on, or half of the usual time.
+    pub(crate) fn hurry_for_others(&mut self, now: Moment, surely: bool) {
         if let Some(turn) = &self.turn {
-            let due = now.after(turn.patience / 2);
+            let due = match surely {
+                true => now.after(turn.patience / 2),
+                false => now.max(turn.from).after(turn.needs),
+            };
             self.leader_due = self.leader_due.map(|earlier| earlier.min(due));
         }
     }
@@ -555,8 +610,14 @@ impl Pacemaker {
 
     /// Whether a block that others have voted for in the current view is asked for, since its leader has not sent it for as long.
     pub(crate) fn is_left_out(&mut self, now: Moment) -> bool {
-        let apart = self.apart();
-        self.left_out.lasts(now, apart)
+        let lag = self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.lag);
+        if let Some((current, _)) = self.entered.back() {
+            self.voted_for.entry(*current).or_insert(now);
+            if self.voted_for.len() > MAX_LEFT {
+                self.voted_for.pop_first();
+            }
+        }
+        self.left_out.lasts(now, lag)
     }
 
     fn apart(&self) -> Duration {

@@ -121,7 +121,7 @@ impl Engine {
         }
         let leader = self.committee.leader(view);
         let Some(held) = self.chain.held(&id) else {
-            return self.want(step, Want::Block(id), Some(voter));
+            return self.want_now(step, Want::Block(id), Some(voter));
         };
         let proposal = Box::new(Proposal {
             epoch: self.epoch(),
@@ -134,7 +134,9 @@ impl Engine {
             return;
         }
         self.pacemaker.proposed(step.now, view, leader);
-        self.views.at(view).proposal = Some(proposal);
+        let round = self.views.at(view);
+        round.proposal = Some(proposal);
+        round.shown_by = Some(voter);
         self.progress(step);
     }
 
@@ -232,6 +234,7 @@ impl Engine {
         let piled_up = self.is_behind() && self.chain.blocks().count() > MAX_HELD_WHILE_BEHIND;
         let is_near = self.committee.steps(self.view(), view) <= PROPOSAL_LOOKAHEAD_VIEWS;
         if is_near {
+            self.pacemaker.came(step.now, view, from);
             self.pacemaker.proposed(step.now, view, from);
             if view.next() >= self.view() {
                 self.pacemaker.heard(from);
@@ -342,8 +345,8 @@ impl Engine {
         }
         let (_, id) = parent;
         let Some(parent) = self.chain.block_at(&id) else {
-            let leader = Some(self.committee.leader(view));
-            self.lack(step, Missing::Block(id), Want::Block(id), leader);
+            let from = Some(self.shower(view));
+            self.lack(step, Missing::Block(id), Want::Block(id), from);
             return Place::Missing;
         };
         // R11
@@ -361,11 +364,17 @@ impl Engine {
         match self.chain.unexecuted(parent.as_ref()) {
             Ok(blocks) => Place::Follows(blocks),
             Err(id) => {
-                let leader = Some(self.committee.leader(view));
-                self.lack(step, Missing::Block(id), Want::Block(id), leader);
+                let from = Some(self.shower(view));
+                self.lack(step, Missing::Block(id), Want::Block(id), from);
                 Place::Missing
             }
         }
+    }
+
+    /// Who has shown a view's proposal here, and so has what it depends on.
+    pub(crate) fn shower(&self, view: View) -> ValidatorIndex {
+        let shown_by = self.views.get(view).and_then(|round| round.shown_by);
+        shown_by.unwrap_or_else(|| self.committee.leader(view))
     }
 
     /// Requests what the current view's proposal cannot be made, or voted for, without.
@@ -381,7 +390,7 @@ impl Engine {
             self.missing = lacking;
             step.out.missing = lacking;
         }
-        self.want(step, want, hint);
+        self.want_now(step, want, hint);
     }
 
     /// Upon the application's verdict on a proposed block.

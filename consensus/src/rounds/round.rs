@@ -3,7 +3,7 @@
 use crate::slots::Tally;
 use quorate_crypto::Digest;
 use quorate_types::{Certificate, Evidence, Proposal, ValidatorIndex, View, Vote, VoteKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a proposal's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -56,10 +56,14 @@ impl OwnVotes {
 pub(crate) struct Round {
     /// The first proposal of the leader. Later ones never replace it.
     pub(crate) proposal: Option<Box<Proposal>>,
+    /// Who has shown the proposal, if not its leader.
+    pub(crate) shown_by: Option<ValidatorIndex>,
     pub(crate) validity: Validity,
     /// The view that notarized the parent of the proposal that this validator has voted for.
     pub(crate) extends: Option<View>,
     pub(crate) own: OwnVotes,
+    /// Who has sent a nullification of the view here.
+    pub(crate) told_by: BTreeSet<ValidatorIndex>,
     pub(crate) notarization: Option<Certificate>,
     pub(crate) nullification: Option<Certificate>,
     pub(crate) finalization: Option<Certificate>,
@@ -110,6 +114,16 @@ impl Round {
             *counts.entry(payload).or_default() += 1;
         }
         counts.into_values().max().unwrap_or(0)
+    }
+
+    /// Who has said notarize.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = usize> + '_ {
+        self.notarize.signers()
+    }
+
+    /// Whether a validator has said nullify here, or sent the nullification.
+    pub(crate) fn has_told(&self, place: ValidatorIndex) -> bool {
+        self.has_nullified(place) || self.told_by.contains(&place)
     }
 
     /// Who has said nullify.

@@ -175,7 +175,9 @@ impl Engine {
         }
         self.counters.nullified += 1;
         self.pacemaker.plan_resend(step.now);
-        self.rules().before_own_nullify(self, step);
+        let (next, _) = self.after(&Subject::nullify(self.epoch(), view));
+        let next = self.committee.leader(next);
+        self.rules().tell(self, step, next);
         self.cast_nullify(step, view);
     }
 
@@ -287,7 +289,7 @@ impl Engine {
         let finality = self.tip().certificate.as_ref();
         let finality = finality.filter(|held| Some(*held) != entry);
         for certificate in entry.into_iter().chain(finality) {
-            step.send(Target::All, Message::Certificate(certificate.clone()));
+            step.send_certificate(Target::All, certificate.clone());
         }
         self.rules().repeat(self, step);
     }

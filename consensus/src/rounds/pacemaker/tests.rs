@@ -602,3 +602,63 @@ fn a_leader_waits_for_votes_by_the_back_off_that_all_have() {
         assert_eq!(life.pacemaker.gather_due, Some(life.now.after(waits)));
     }
 }
+
+/// R20: a faulty leader keeps its block from the next one, which begins late by that.
+#[test]
+fn who_began_late_is_timed_from_its_vote() {
+    let mut life = Life::new(4);
+    let victim = ValidatorIndex(2);
+    let late = Duration::from_millis(300);
+    for _ in 0..40 {
+        let leader = life.leader();
+        if leader == victim {
+            life.now = life.now.after(late);
+            let before = life.view.previous().expect("there is one");
+            life.pacemaker.has_voted(life.now, before, leader);
+        }
+        life.block(match leader {
+            ValidatorIndex(1) => late,
+            _ => Duration::from_millis(2),
+        });
+    }
+    let usual = life.pacemaker.leaders.usual();
+    assert_eq!(usual.patience, MIN_PATIENCE);
+    // A vote in a view long past tells nothing.
+    let turn = |life: &Life| life.pacemaker.turn.as_ref().and_then(|turn| turn.behind);
+    life.enter(true);
+    let (now, leader) = (life.now, life.leader());
+    life.pacemaker.has_voted(now, View(1), leader);
+    assert_eq!(turn(&life), None);
+}
+
+/// R24: how long what others have voted for may still be on its way is learned from what came so.
+#[test]
+fn a_block_that_others_have_voted_for_is_waited_for_as_long_as_such_blocks_take() {
+    let mut life = Life::new(4);
+    let waits = |life: &Life| life.pacemaker.turn.as_ref().map(|turn| turn.lag);
+    assert_eq!(waits(&life), Some(MIN_PATIENCE));
+    let lag = Duration::from_millis(8);
+    for _ in 0..20 {
+        let (view, leader) = (life.view, life.leader());
+        assert!(!life.pacemaker.is_left_out(life.now));
+        life.now = life.now.after(lag);
+        life.pacemaker.came(life.now, view, leader);
+        life.block(Duration::from_millis(40));
+    }
+    assert_eq!(waits(&life), Some(lag * 2 + Duration::from_millis(5)));
+}
+
+/// R21: a hundred proposals that are each a little later than is free.
+#[test]
+fn small_delays_add_up() {
+    let mut leaders = Leaders::new(QUIET, 4, 1);
+    let slow = ValidatorIndex(1);
+    let excess = QUIET.leader_timeout / 40;
+    for _ in 0..79 {
+        leaders.delays(slow, excess, QUIET.leader_timeout);
+        assert!(leaders.is_waited_for(slow));
+    }
+    leaders.delays(slow, excess, QUIET.leader_timeout);
+    leaders.delays(slow, excess, QUIET.leader_timeout);
+    assert!(!leaders.is_waited_for(slow));
+}
