@@ -103,6 +103,10 @@ pub enum Attack {
     /// In its own turns it says nothing to the leader of the next turn, which it does not give up either. Not part of
     /// [`Self::ALL`]: seeds keep their other faults.
     ShunNext,
+    /// As before, but in all turns. Not part of [`Self::ALL`] either.
+    ShunAlways,
+    /// As a leader, it proposes as late as the others let it for nothing. Not part of [`Self::ALL`] either.
+    Dawdle,
     /// It proposes nothing, and has said nullify in the views before its own before anybody is there. Not part of
     /// [`Self::ALL`] either.
     NullifyBefore,
@@ -172,6 +176,8 @@ pub(crate) struct Facts {
     pub(crate) epoch: Epoch,
     pub(crate) view: View,
     pub(crate) leader_timeout: Duration,
+    /// The least that a proposal may take and cost its leader nothing with any validator.
+    pub(crate) free: Duration,
     /// Whether it is the second host of a twin.
     pub(crate) second: bool,
 }
@@ -515,8 +521,12 @@ impl Adversary {
 
     /// Whether it leads a view.
     fn leads(&self, epoch: Epoch, view: View) -> bool {
-        let validators = self.validators as u64;
-        (view.0.div_ceil(self.turn) + epoch.0) % validators == self.place as u64
+        self.leader(epoch, view) == self.place
+    }
+
+    fn leader(&self, epoch: Epoch, view: View) -> usize {
+        let turn = view.0.div_ceil(self.turn).wrapping_add(epoch.0);
+        (turn % self.validators as u64) as usize
     }
 
     fn give_up_before_own(&mut self, facts: &Facts, parcels: &mut Vec<Parcel>) {
@@ -687,14 +697,16 @@ impl Adversary {
         message: &Message,
     ) -> Option<(Vec<Message>, Duration)> {
         let upper = to >= self.validators / 2;
-        if self.does(Attack::ShunNext) && to == (self.place + 1) % self.validators {
+        if self.does(Attack::ShunNext) || self.does(Attack::ShunAlways) {
             let view = match message {
                 Message::Proposal(proposal) => Some((proposal.epoch, proposal.view)),
                 Message::Vote(vote) => Some((vote.subject.epoch, vote.subject.view)),
                 Message::Certificate(held) => Some((held.subject.epoch, held.subject.view)),
                 _ => None,
             };
-            if view.is_some_and(|(epoch, view)| self.leads(epoch, view)) {
+            let leader = view.map(|(epoch, view)| self.leader(epoch, view));
+            let shuns = |leader| leader == self.place || self.does(Attack::ShunAlways);
+            if leader.is_some_and(|leader| shuns(leader) && to == (leader + 1) % self.validators) {
                 return None;
             }
         }
@@ -715,6 +727,8 @@ impl Adversary {
                 }
                 let delay = if self.does(Attack::LateLeader) {
                     facts.leader_timeout * 19 / 20
+                } else if self.does(Attack::Dawdle) {
+                    facts.free * 19 / 20
                 } else {
                     Duration::ZERO
                 };

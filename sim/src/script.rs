@@ -326,6 +326,8 @@ fn attack(word: &str) -> Result<Attack, String> {
         Attack::OtherBorder,
         Attack::ShortCertificates,
         Attack::ShunNext,
+        Attack::ShunAlways,
+        Attack::Dawdle,
         Attack::NullifyBefore,
         Attack::StaleSnapshots,
         Attack::KeepPayloads,

@@ -249,16 +249,18 @@ fn heals(attacks: &BTreeSet<Attack>) -> bool {
     attacks.iter().any(|a| matches!(a, Attack::Glitch(..)))
 }
 
-/// In every tenth run with Byzantine validators one of them keeps the next leader out of its turn, or gives up the view before
-/// its own. From chance of its own.
+/// In every tenth run with Byzantine validators one of them keeps the next leader out of its turn, gives up the view before
+/// its own, or is as slow as is free. From chance of its own.
 fn spoil_turns(scenario: &mut Scenario) {
     let mut rng = ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x7_042e);
     if rng.random_range(0..100) >= 10 {
         return;
     }
-    let spoils = match rng.random_bool(0.5) {
-        true => Attack::ShunNext,
-        false => Attack::NullifyBefore,
+    let spoils = match rng.random_range(0..4) {
+        0 => Attack::ShunNext,
+        1 => Attack::ShunAlways,
+        2 => Attack::Dawdle,
+        _ => Attack::NullifyBefore,
     };
     if let Some(attacks) = scenario
         .byzantine

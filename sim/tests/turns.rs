@@ -189,3 +189,102 @@ fn a_leader_that_says_nothing_to_the_next_one_takes_no_turns_from_it() {
         assert!(height * 10 >= honest * 6, "{protocol:?}: {report:?}");
     }
 }
+
+/// Final blocks after so many seconds, with these validators faulty in some way, on links of 0.5 to 1 ms.
+fn with_faulty(
+    protocol: Protocol,
+    after: u64,
+    validators: usize,
+    faulty: &[usize],
+    how: &[&str],
+) -> u64 {
+    let protocol = protocol.name();
+    let mut text = format!(
+        "seed 4\nvalidators {validators}\nprotocol {protocol}\nscheme bls-threshold\nduration {}\nepoch-blocks 1000000\n\
+         transfers 5\nlatency 500 1000\ntimers 1000000 2000000 30000000 1000000 500000\n",
+        after * 1_000_000
+    );
+    for validator in faulty {
+        for line in how {
+            text += &line.replace("{}", &validator.to_string());
+            text.push('\n');
+        }
+    }
+    run(script::parse(&text).unwrap()).highest.0
+}
+
+const DOWN: &[&str] = &["at 1000 crash {}"];
+
+/// R20, R23, R24, H3: a slow leader that shows its block to the next one last, or not at all, had that one look slow, too. Then 2f were slow
+/// where f are left out, and nobody was: simplex made 163 of 9,190 blocks, with f of seven less than 3 % were left.
+#[test]
+fn a_slow_leader_that_shuns_the_next_one_looks_slow_alone() {
+    for protocol in Protocol::ALL {
+        for (validators, faulty, delay) in [(4, &[1][..], 240_000), (7, &[1, 4], 60_000)] {
+            let slow = format!("slow {{}} {delay}");
+            let how = [slow.as_str(), "byzantine {} ShunNext"];
+            let slow = with_faulty(protocol, 20, validators, faulty, &how);
+            let down = with_faulty(protocol, 20, validators, faulty, DOWN);
+            eprintln!("{protocol:?}, {validators}: {slow} final blocks, {down} with them down");
+            let percent = match protocol {
+                // The first turns of a hundred views.
+                Protocol::Pbft => 30,
+                _ => 70,
+            };
+            assert!(
+                slow * 100 >= down * percent,
+                "{protocol:?}: {slow} of {down}"
+            );
+        }
+    }
+}
+
+/// R20, R21, B5: leaders that take all that is free, by what the others know at that moment, and tell the next leader nothing. What is free
+/// does not grow by that.
+#[test]
+fn what_is_free_does_not_grow_by_taking_it() {
+    for protocol in Protocol::ALL {
+        for (validators, faulty) in [(7, &[1, 3][..]), (10, &[1, 4, 7])] {
+            let how = ["byzantine {} Dawdle ShunAlways"];
+            let slow = |after| with_faulty(protocol, after, validators, faulty, &how);
+            let (first, both) = (slow(10), slow(20));
+            let down = with_faulty(protocol, 20, validators, faulty, DOWN);
+            eprintln!(
+                "{protocol:?}, {validators}: {first} final blocks in 10 s, {both} in 20 s, {down} with them down"
+            );
+            assert!((both - first) * 2 >= first, "{protocol:?}: {first}, {both}");
+            let percent = match protocol {
+                Protocol::Simplex => 20,
+                Protocol::HotstuffChained => 8,
+                Protocol::HotstuffBasic => 30,
+                // The first turns of a hundred views.
+                Protocol::Pbft => 2,
+            };
+            assert!(
+                both * 100 >= down * percent,
+                "{protocol:?}: {both} of {down}"
+            );
+        }
+    }
+}
+
+/// R9, H5: with chained HotStuff, two of seven show their blocks to some and tell the next leader nothing. It waited longer than those
+/// that waited for it, and lacked nullify votes of those that had needed none of their own.
+#[test]
+fn who_is_left_out_in_the_view_before_is_not_blamed() {
+    let down = with_faulty(Protocol::HotstuffChained, 20, 7, &[1, 3], DOWN);
+    for (delay, attack) in [
+        (20_000, "ShunAlways WithholdBlocks"),
+        (20_000, "ShunNext Selective"),
+        (11_000, "ShunNext Selective"),
+    ] {
+        let how = [
+            format!("slow {{}} {delay}"),
+            format!("byzantine {{}} {attack}"),
+        ];
+        let how = how.each_ref().map(String::as_str);
+        let slow = with_faulty(Protocol::HotstuffChained, 20, 7, &[1, 3], &how);
+        eprintln!("{attack}, {delay} µs: {slow} final blocks, {down} with both down");
+        assert!(slow * 10 >= down * 4, "{attack}: {slow} of {down}");
+    }
+}

@@ -62,8 +62,20 @@ impl Simulation {
             epoch,
             view,
             leader_timeout: self.scenario.timing.leader_timeout,
+            free: self.free_time(),
             second: host >= self.scenario.validators,
         }
+    }
+
+    fn free_time(&self) -> Duration {
+        let honest = self
+            .hosts
+            .iter()
+            .enumerate()
+            .filter(|(host, _)| !self.adversaries.contains_key(host));
+        let running = honest.filter_map(|(_, host)| host.running.as_ref());
+        let free = running.map(|running| running.machine.replica.engine().free_time());
+        free.min().unwrap_or_default()
     }
 
     pub(super) fn spontaneous(&mut self, host: usize) {
