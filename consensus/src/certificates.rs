@@ -15,6 +15,7 @@ use quorate_types::{
     Certificate, Epoch, Height, Message, Subject, ValidatorIndex, View, VoteKind,
     limits::MAX_CERTIFICATE_REPLIES,
 };
+use std::collections::BTreeSet;
 
 impl Engine {
     /// Has a peer's certificates verified, those that would tell something new.
@@ -188,16 +189,6 @@ impl Engine {
         }
     }
 
-    /// Notes that a peer knows a nullification: what it has to tell the next leader is here.
-    pub(crate) fn note_teller(&mut self, from: ValidatorIndex, certificate: &Certificate) {
-        let subject = &certificate.subject;
-        if subject.kind == VoteKind::Nullify
-            && let Some(round) = self.views.get_mut(subject.view)
-        {
-            round.told_by.insert(from);
-        }
-    }
-
     /// Whether a peer may be sent what ended this view, and notes that it is.
     pub(crate) fn may_help(&mut self, step: &Step, peer: ValidatorIndex, view: View) -> bool {
         let interval = self.pacemaker.resend_interval() / 2;
@@ -265,18 +256,25 @@ impl Engine {
             self.chain.tip().height,
         );
         // Who has voted for the current view's proposal has what it depends on.
-        let round = self.views.get(self.view()).filter(|_| hurried > 0);
-        let voters = round.map(Round::voters).into_iter().flatten();
-        let voters = voters.filter_map(|place| u32::try_from(place).ok().map(ValidatorIndex));
-        let own = self.config.own.as_ref().map(|own| own.place);
-        let mut voters: Vec<ValidatorIndex> = voters
-            .filter(|voter| own != Some(*voter) && !lacks(&want, *voter))
-            .collect();
-        if voters.len() <= self.committee.faults() {
-            voters.clear();
-        }
+        let voters: Option<BTreeSet<ValidatorIndex>> = match self.views.get(self.view()) {
+            Some(round) if hurried > 0 => {
+                let own = self.own_place();
+                let voters = round.voters().filter_map(|place| u32::try_from(place).ok());
+                let voters = voters.map(ValidatorIndex);
+                Some(
+                    voters
+                        .filter(|voter| own != Some(*voter) && !lacks(&want, *voter))
+                        .collect(),
+                )
+            }
+            _ => None,
+        };
+        let voters = voters.filter(|voters| voters.len() > self.committee.faults());
         let sent = self.fetcher.want(step.now, want, hint, hurried, |peer| {
-            lacks(&want, peer) || (!voters.is_empty() && !voters.contains(&peer))
+            lacks(&want, peer)
+                || voters
+                    .as_ref()
+                    .is_some_and(|voters| !voters.contains(&peer))
         });
         step.out.send.extend(sent);
     }

@@ -411,7 +411,6 @@ impl Engine {
             Message::Vote(vote) => self.on_vote(step, from, vote),
             Message::Proposal(proposal) => self.on_proposal(step, from, proposal),
             Message::Certificate(certificate) => {
-                self.note_teller(from, &certificate);
                 self.check_certificates(step, from, vec![certificate]);
             }
             Message::BlockReply(block) => self.on_block(step, from, block),

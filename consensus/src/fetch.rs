@@ -6,8 +6,8 @@
 
 use crate::{
     config::MAX_WANTS,
+    durations::{Peak, least, longest_but},
     io::{Moment, Outbound, Target},
-    rounds::leaders::{MIN_PATIENCE, Peak},
 };
 use quorate_crypto::Digest;
 use quorate_types::{Epoch, Height, Message, ValidatorIndex, View};
@@ -155,12 +155,10 @@ impl Fetcher {
 
     /// Twice what the answers of the slowest peer but f took lately; of the slowest while no more have answered.
     fn usual(&self) -> Duration {
-        let least = MIN_PATIENCE.min(self.timeout);
-        let mut slowest: Vec<Duration> = self.answers.values().map(|took| took.longest()).collect();
-        slowest.sort_unstable_by(|a, b| b.cmp(a));
-        let known = slowest.get(self.faults).or(slowest.first());
-        let usual = known.copied().unwrap_or_default();
-        usual.saturating_mul(2).clamp(least, self.timeout)
+        let slowest = longest_but(self.faults, self.answers.values().copied()).unwrap_or_default();
+        slowest
+            .saturating_mul(2)
+            .clamp(least(self.timeout), self.timeout)
     }
 
     /// A peer has given something good.

@@ -486,6 +486,7 @@ mod checks;
 mod config;
 mod convictions;
 mod dropped;
+mod durations;
 mod elsewhere;
 mod engine;
 mod epochs;

@@ -29,6 +29,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[command(name = "quorate-lab", version)]
 enum Lab {
     /// Run a validator as `quorate run` does, with a fault
+    #[command(after_help = "Example:
+  quorate-lab run --config validator-0/validator.toml --misbehave garbage-votes")]
     Run(Box<Faulty>),
 }
 

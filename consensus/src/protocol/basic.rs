@@ -171,7 +171,7 @@ impl Basic {
         let quorum = engine.committee.quorum();
         let told = |round: &Round| {
             let places = engine.committee.places();
-            places.filter(|place| round.has_told(*place)).count() >= quorum
+            places.filter(|place| round.has_nullified(*place)).count() >= quorum
         };
         let known = |round: &Round| round.notarized().is_some();
         let turn = || engine.views.range(first..=last).map(|(_, round)| round);

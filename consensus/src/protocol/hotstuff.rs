@@ -200,7 +200,7 @@ impl Chained {
             engine.own_place() != Some(place)
                 && leader != Some(place)
                 && !engine.pacemaker.is_out_of_reach(place)
-                && !before.is_some_and(|round| round.has_told(place))
+                && !before.is_some_and(|round| round.has_nullified(place))
         };
         let most = newest.map_or(0, Round::most_notarizing);
         let voters = newest.map_or(0, Round::notarizing);

@@ -9,7 +9,10 @@
 //! not waited for: the end of a process is seen within a message's delay, a broken line costs one
 //! timeout.
 
-use crate::config::Timing;
+use crate::{
+    config::Timing,
+    durations::{Peak, least, longest_but},
+};
 use quorate_types::{ValidatorIndex, View};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,10 +37,6 @@ const MAX_TIMEOUTS_IN_A_TURN: u32 = 16;
 /// a view up takes as long as waiting for it.
 pub(crate) const LATE_AFTER: u32 = 4;
 
-/// The shortest timeout for a proposal, unless a shorter one is configured: a loaded machine pauses
-/// as long.
-pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(50);
-
 /// A proposal that takes more than so many times what the slowest leader but f takes, and this beside, costs its leader
 /// something, though it came. A turn at just less than [`LATE_AFTER`] was free, and one leader of four took simplex from
 /// 132 blocks a second to 18.
@@ -48,28 +47,6 @@ const FREE_BESIDE: Duration = Duration::from_millis(20);
 
 /// How long a machine that is not loaded may pause.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// The fraction of the difference to a newer, shorter time by which a remembered time shrinks.
-const DECAY: u32 = 8;
-
-/// The recent maximum of a duration, which shorter ones lower slowly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Peak(Duration);
-
-impl Peak {
-    /// The longest lately.
-    pub(crate) fn note(&mut self, took: Duration) {
-        self.0 = if took >= self.0 {
-            took
-        } else {
-            self.0 - (self.0 - took) / DECAY
-        };
-    }
-
-    pub(crate) fn longest(self) -> Duration {
-        self.0
-    }
-}
 
 /// What is known of one leader.
 #[derive(Default)]
@@ -341,14 +318,12 @@ impl Leaders {
 
     /// What the slowest leader but f takes; `None` while too few are known.
     fn slowest_but_f(&self, of: impl Fn(&Leader) -> Option<Peak>) -> Option<Duration> {
-        let mut slowest = Vec::with_capacity(self.leaders.len());
-        slowest.extend(self.leaders.values().filter_map(of).map(Peak::longest));
-        if slowest.len() < self.enough {
+        let times = || self.leaders.values().filter_map(&of);
+        if times().count() < self.enough {
             return None;
         }
-        slowest.sort_unstable_by(|a, b| b.cmp(a));
         // R20
-        Some(slowest.get(self.faults).copied().unwrap_or_default())
+        Some(longest_but(self.faults, times()).unwrap_or_default())
     }
 
     /// The timeout for this leader's proposal: the usual one ([`Usual`]), or twice its own
@@ -370,9 +345,4 @@ impl Leaders {
             needs,
         )
     }
-}
-
-/// The shortest time to wait for something that may take as long as configured.
-pub(crate) fn least(configured: Duration) -> Duration {
-    MIN_PATIENCE.min(configured)
 }

@@ -20,8 +20,9 @@
 
 use crate::{
     config::Timing,
+    durations::{Peak, least},
     io::Moment,
-    rounds::leaders::{LATE_AFTER, Leaders, Peak, Timed, Usual, least},
+    rounds::leaders::{LATE_AFTER, Leaders, Timed, Usual},
 };
 use quorate_types::{ValidatorIndex, View};
 use std::{

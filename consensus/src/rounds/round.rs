@@ -3,7 +3,7 @@
 use crate::slots::Tally;
 use quorate_crypto::Digest;
 use quorate_types::{Certificate, Evidence, Proposal, ValidatorIndex, View, Vote, VoteKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The state of a proposal's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -62,8 +62,6 @@ pub(crate) struct Round {
     /// The view that notarized the parent of the proposal that this validator has voted for.
     pub(crate) extends: Option<View>,
     pub(crate) own: OwnVotes,
-    /// Who has sent a nullification of the view here.
-    pub(crate) told_by: BTreeSet<ValidatorIndex>,
     pub(crate) notarization: Option<Certificate>,
     pub(crate) nullification: Option<Certificate>,
     pub(crate) finalization: Option<Certificate>,
@@ -119,11 +117,6 @@ impl Round {
     /// Who has said notarize.
     pub(crate) fn voters(&self) -> impl Iterator<Item = usize> + '_ {
         self.notarize.signers()
-    }
-
-    /// Whether a validator has said nullify here, or sent the nullification.
-    pub(crate) fn has_told(&self, place: ValidatorIndex) -> bool {
-        self.has_nullified(place) || self.told_by.contains(&place)
     }
 
     /// Who has said nullify.

@@ -66,7 +66,7 @@ pub(super) struct Export {
 /// trusted, except that it may be old.
 #[derive(Args)]
 #[command(after_help = "Example:
-  quorate snapshot import state.snapshot --config validator-0/validator.toml")]
+  quorate snapshot import state.snapshot --config validator-0/validator.toml --passphrase-file passphrase")]
 pub(super) struct Import {
     /// The file, as written by `quorate snapshot export`
     file: PathBuf,

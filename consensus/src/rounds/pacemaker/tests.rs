@@ -1,7 +1,7 @@
 //! The timers of a view, and what leaders owe.
 
 use super::*;
-use crate::rounds::leaders::MIN_PATIENCE;
+use crate::durations::MIN_PATIENCE;
 
 const QUIET: Timing = Timing {
     leader_timeout: Duration::from_millis(1_000),
