@@ -296,8 +296,7 @@ impl Executor {
             match command {
                 Command::Execute(more) => blocks.extend(more),
                 Command::Prove(identity, answer) => {
-                    self.proofs.ask(identity, answer);
-                    self.proofs.answer_at_once(&self.tree)?;
+                    self.proofs.ask(&self.tree, identity, answer)?;
                 }
                 Command::Stop => {
                     self.execute(blocks)?;
@@ -430,7 +429,7 @@ impl Executor {
         }
         let finalized = blocks.iter().map(|(_, finalized)| finalized);
         self.proofs.executed(finalized, newest.state_root);
-        self.proofs.prove(&self.tree, newest.height)?;
+        self.proofs.prove(&self.tree)?;
         let newest_ms = newest.timestamp_ms;
         self.news.send_replace(newest);
         self.prune(blocks.len() as u64, newest_ms)?;

@@ -1,11 +1,12 @@
 //! Proofs of accounts that verify offline.
 //!
 //! The tree holds the newest state only, and a state is certified by a *later* header that names
-//! it. So each request is proven at every state that comes along, and answered when a final header
-//! names one of these states. Some states are never named: leaders name the newest state that they
-//! have executed, and may skip some.
+//! it. So each request is proven at the newest state and every one that comes along, and answered when a final header
+//! names one of them. Some are never named: leaders name the newest state that they
+//! have executed, and may skip some. Empty blocks change no state: a header that names the state after one of them will do.
+//! An idle chain goes on until a final header names the newest state, and then rests.
 //!
-//! While no account changes, the newest final header names the newest state. Then requests are
+//! Once the newest final header names the newest state, requests are
 //! answered at once, a few per block.
 
 use quorate_consensus::Finalized;
@@ -17,8 +18,8 @@ use tokio::sync::oneshot;
 /// Most requests that wait.
 const MAX_REQUESTS: usize = 256;
 
-/// Most requests that are proven at one state, so that they never delay execution for long.
-const MAX_PROOFS_PER_STATE: usize = 32;
+/// Most proofs between two blocks, so that they never delay execution for long.
+const MAX_PROOFS_PER_BLOCK: usize = 32;
 
 /// Most states at which a request is proven.
 const MAX_STATES_PER_REQUEST: usize = 8;
@@ -47,7 +48,8 @@ pub enum ProofRefused {
 struct Request {
     identity: Identity,
     answer: oneshot::Sender<Result<AccountProof, ProofRefused>>,
-    proven: VecDeque<(Height, Proof)>,
+    /// The roots of states, and what each holds for the account.
+    proven: VecDeque<(Digest, Proof)>,
 }
 
 /// The waiting requests.
@@ -56,50 +58,44 @@ pub(super) struct Proofs {
     requests: VecDeque<Request>,
     /// A final header that names the newest state.
     named: Option<(Header, Certificate)>,
-    /// Requests answered at once since the newest block.
-    at_once: usize,
+    /// Proofs since the newest block.
+    made: usize,
 }
 
 impl Proofs {
+    /// Answers a request, or keeps it until a final header names the newest state or a later one.
     pub(super) fn ask(
         &mut self,
+        tree: &Tree<TableRows>,
         identity: Identity,
         answer: oneshot::Sender<Result<AccountProof, ProofRefused>>,
-    ) {
+    ) -> anyhow::Result<()> {
+        if self.made < MAX_PROOFS_PER_BLOCK
+            && let Some((header, certificate)) = &self.named
+        {
+            self.made += 1;
+            // The client may have gone.
+            let _ = answer.send(Ok(AccountProof {
+                proof: tree.prove(&state_key(&identity).0)?,
+                executed_height: header.executed_height,
+                state_root: header.state_root,
+                header: *header,
+                certificate: certificate.clone(),
+            }));
+            return Ok(());
+        }
         // Requests whose clients have stopped waiting make room.
         self.requests.retain(|request| !request.answer.is_closed());
         if self.requests.len() >= MAX_REQUESTS {
             let _ = answer.send(Err(ProofRefused::Busy));
-            return;
+            return Ok(());
         }
         self.requests.push_back(Request {
             identity,
             answer,
             proven: VecDeque::new(),
         });
-    }
-
-    /// Answers the newest request, if a final header names the newest state already.
-    pub(super) fn answer_at_once(&mut self, tree: &Tree<TableRows>) -> anyhow::Result<()> {
-        let Some((header, certificate)) = &self.named else {
-            return Ok(());
-        };
-        if self.at_once >= MAX_PROOFS_PER_STATE {
-            return Ok(());
-        }
-        let Some(request) = self.requests.pop_back() else {
-            return Ok(());
-        };
-        self.at_once += 1;
-        // The client may have gone.
-        let _ = request.answer.send(Ok(AccountProof {
-            proof: tree.prove(&state_key(&request.identity).0)?,
-            executed_height: header.executed_height,
-            state_root: header.state_root,
-            header: *header,
-            certificate: certificate.clone(),
-        }));
-        Ok(())
+        self.prove(tree)
     }
 
     /// Notes final blocks, and the accounts' root after the last of them.
@@ -108,7 +104,7 @@ impl Proofs {
         blocks: impl Iterator<Item = &'a Finalized>,
         root: Digest,
     ) {
-        self.at_once = 0;
+        self.made = 0;
         self.named.take_if(|(header, _)| header.state_root != root);
         for Finalized { block, certificate } in blocks {
             if let Some(certificate) = certificate
@@ -120,11 +116,19 @@ impl Proofs {
     }
 
     /// Proves waiting requests at the newest state.
-    pub(super) fn prove(&mut self, tree: &Tree<TableRows>, height: Height) -> anyhow::Result<()> {
-        let count = self.requests.len().min(MAX_PROOFS_PER_STATE);
-        for request in self.requests.iter_mut().take(count) {
+    pub(super) fn prove(&mut self, tree: &Tree<TableRows>) -> anyhow::Result<()> {
+        let root = tree.root();
+        let is_missing = |request: &&mut Request| {
+            let newest = request.proven.back();
+            newest.is_none_or(|(proven, _)| *proven != root)
+        };
+        for request in self.requests.iter_mut().filter(is_missing) {
+            if self.made >= MAX_PROOFS_PER_BLOCK {
+                break;
+            }
+            self.made += 1;
             let proof = tree.prove(&state_key(&request.identity).0)?;
-            request.proven.push_back((height, proof));
+            request.proven.push_back((root, proof));
             if request.proven.len() > MAX_STATES_PER_REQUEST {
                 request.proven.pop_front();
             }
@@ -139,19 +143,16 @@ impl Proofs {
         };
         let header = *finalized.block.header();
         for mut request in std::mem::take(&mut self.requests) {
-            let named = request
-                .proven
-                .iter()
-                .position(|(height, _)| *height == header.executed_height);
-            let Some((executed_height, proof)) = named.and_then(|i| request.proven.remove(i))
-            else {
+            let mut proven = request.proven.iter();
+            let named = proven.position(|(root, _)| *root == header.state_root);
+            let Some((_, proof)) = named.and_then(|i| request.proven.remove(i)) else {
                 self.requests.push_back(request);
                 continue;
             };
             // The client may have gone; then nobody needs the answer.
             let _ = request.answer.send(Ok(AccountProof {
                 proof,
-                executed_height,
+                executed_height: header.executed_height,
                 state_root: header.state_root,
                 header,
                 certificate: certificate.clone(),

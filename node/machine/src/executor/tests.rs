@@ -1,10 +1,17 @@
 //! What the executor forgets, and when it can prove.
 
 use super::*;
-use crate::{clock::testing::Hand, snapshots::Snapshots, testing::chain};
+use crate::{
+    clock::testing::Hand,
+    snapshots::Snapshots,
+    testing::{account, chain},
+};
+use commonware_codec::{Copying, DecodeExt as _};
 use parking_lot::Mutex;
 use quorate_crypto::bls;
-use quorate_types::{Certificate, Epoch, Header, Subject, VoteKind, state_key};
+use quorate_types::{
+    Certificate, Epoch, Header, Memo, Subject, Transaction, Transfer, VoteKind, state_key,
+};
 
 /// A chain of blocks, one each so many milliseconds.
 struct Chain {
@@ -71,36 +78,50 @@ impl Chain {
 
     fn grow(&mut self, blocks: u64, each_ms: u64) {
         for _ in 0..blocks {
-            let above = self.header;
-            self.header = Header {
-                view: above.view.next(),
-                height: above.height.next(),
-                parent: match above.height {
-                    Height(0) => Digest::ZERO,
-                    _ => above.id(),
-                },
-                parent_view: above.view,
-                timestamp_ms: above.timestamp_ms + each_ms,
-                executed_height: match self.names_states {
-                    true => above.height,
-                    false => above.executed_height,
-                },
-                ..above
-            };
-            let block = Arc::new(Block::new(self.header, Vec::new()).expect("empty"));
-            let subject = Subject {
-                epoch: self.header.epoch,
-                view: self.header.view,
-                kind: VoteKind::Finalize,
-                payload: block.id(),
-            };
-            let certificate = Some(Certificate {
-                subject,
-                proof: bls::Proof::Threshold([0; 48]),
-            });
-            self.handle.submit(vec![Finalized { block, certificate }]);
-            self.executor.run_waiting().expect("it executes");
+            self.add(each_ms, Vec::new());
         }
+    }
+
+    fn add(&mut self, ms: u64, transactions: Vec<Transaction>) {
+        let above = self.header;
+        let executed_height = match self.names_states {
+            true => above.height,
+            false => above.executed_height,
+        };
+        self.header = Header {
+            view: above.view.next(),
+            height: above.height.next(),
+            parent: match above.height {
+                Height(0) => Digest::ZERO,
+                _ => above.id(),
+            },
+            parent_view: above.view,
+            timestamp_ms: above.timestamp_ms + ms,
+            executed_height,
+            state_root: self.handle.root_at(executed_height).expect("a late one"),
+            body_root: Header::body_root_of(&transactions),
+            ..above
+        };
+        let block = Arc::new(Block::new(self.header, transactions).expect("within limits"));
+        let subject = Subject {
+            epoch: self.header.epoch,
+            view: self.header.view,
+            kind: VoteKind::Finalize,
+            payload: block.id(),
+        };
+        let certificate = Some(Certificate {
+            subject,
+            proof: bls::Proof::Threshold([0; 48]),
+        });
+        self.handle.submit(vec![Finalized { block, certificate }]);
+        self.executor.run_waiting().expect("it executes");
+    }
+
+    /// Asks for an account with a proof, and looks what was answered at once.
+    fn ask(&mut self, identity: Identity) -> oneshot::Receiver<Result<AccountProof, ProofRefused>> {
+        let answer = self.handle.prove(identity);
+        self.executor.run_waiting().expect("it proves");
+        answer
     }
 
     /// How many blocks are kept.
@@ -197,11 +218,7 @@ fn what_the_newest_header_names_is_proven_at_once_and_a_few_times_for_each_block
     let mut chain = Chain::new(None);
     chain.grow(3, 1_000);
     let identity = Identity([7; 32]);
-    let ask = |chain: &mut Chain| {
-        let mut answer = chain.handle.prove(identity);
-        chain.executor.run_waiting().expect("it proves");
-        answer.try_recv().ok()
-    };
+    let ask = |chain: &mut Chain| chain.ask(identity).try_recv().ok();
     let answer = ask(&mut chain).expect("at once");
     let proof = answer.expect("not too many");
     assert_eq!(proof.header, chain.header);
@@ -212,4 +229,40 @@ fn what_the_newest_header_names_is_proven_at_once_and_a_few_times_for_each_block
     assert_eq!(at_once, 31);
     chain.grow(1, 1_000);
     assert!(ask(&mut chain).is_some());
+}
+
+/// A chain may rest as soon as a final header names its newest state: whoever asked before that has its answer then.
+#[test]
+fn what_a_payment_changed_is_proven_by_the_first_header_that_names_it() {
+    let mut chain = Chain::new(None);
+    chain.names_states = true;
+    chain.grow(3, 1_000);
+    let payer = account();
+    let transfer = Transfer {
+        chain_tag: chain.header.chain.tag(),
+        sender: payer.identity(),
+        nonce: 0,
+        to: Identity([7; 32]),
+        amount: 1,
+        fee: 1_000,
+        memo: Memo::NONE,
+    };
+    let transfer = transfer.sign(&chain.header.chain, &payer);
+    chain.add(1_000, vec![transfer]);
+    let mut answers: Vec<_> = (0..3).map(|_| chain.ask(payer.identity())).collect();
+    let waits = answers.iter_mut().all(|answer| answer.try_recv().is_err());
+    assert!(waits, "no final header names the state after the payment");
+
+    chain.grow(1, 1_000);
+    for mut answer in answers {
+        let proof = answer.try_recv().expect("the header names it");
+        let proof = proof.expect("not too many");
+        assert_eq!(proof.header, chain.header);
+        assert_eq!(proof.executed_height, Height(4));
+        let key = state_key(&payer.identity()).0;
+        let value = proof.proof.verify(&chain.header.state_root, &key);
+        let value = value.expect("it proves").expect("it is there");
+        let account = Account::decode(Copying(value)).expect("an account");
+        assert_eq!(account.nonce, 1);
+    }
 }
