@@ -277,6 +277,7 @@ impl Fetcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durations::MIN_PATIENCE;
 
     const TIMEOUT: Duration = Duration::from_millis(500);
 
