@@ -29,6 +29,8 @@ pub(crate) enum Walk {
 pub(crate) struct Chain {
     /// The newest finalised block whose whole chain is known.
     tip: Tip,
+    /// The block below the tip, once the tip has grown.
+    below_tip: Option<Arc<Block>>,
     /// Blocks above the tip, by id.
     held: BTreeMap<Digest, Held>,
     /// Finalised blocks that are not yet durable outside the journal.
@@ -45,6 +47,7 @@ impl Chain {
             delivered: BTreeMap::new(),
             executed: tip.height,
             tip,
+            below_tip: None,
         }
     }
 
@@ -86,6 +89,13 @@ impl Chain {
         }
         let mut delivered = self.delivered().rev().map(|finalized| &finalized.block);
         delivered.find(|block| block.id() == *id).cloned()
+    }
+
+    /// A block, or the one below the tip.
+    pub(crate) fn recent(&self, id: &Digest) -> Option<Arc<Block>> {
+        let below = self.below_tip.as_ref();
+        self.block(id)
+            .or_else(|| below.filter(|block| block.id() == *id).cloned())
     }
 
     /// The block with this id at or above the tip: `Some(None)` is the genesis state.
@@ -197,13 +207,14 @@ impl Chain {
             block: block.clone(),
         };
         self.delivered.insert(block.height(), finalized.clone());
-        self.tip = Tip {
+        let tip = Tip {
             view: certificate.subject.view,
             height: block.height(),
             id: block.id(),
             block: Some(block),
             certificate: Some(certificate.clone()),
         };
+        self.below_tip = std::mem::replace(&mut self.tip, tip).block;
         finalized
     }
 

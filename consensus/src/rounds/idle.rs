@@ -45,12 +45,12 @@ impl Engine {
         waiting > above + 1 + self.committee.faults() as u64
     }
 
-    /// The block so many below another one, or the lowest that is not below the newest final one.
+    /// The block so many below another one, or the lowest that is known here. The next leader knows one more block as final than
+    /// others do; all of them must judge by the same one.
     fn below(&self, block: &Arc<Block>, count: u64) -> Arc<Block> {
         let mut lower = block.clone();
         for _ in 0..count {
-            let parent = self.chain.block(&lower.header().parent);
-            match parent.filter(|parent| parent.height() >= self.tip().height) {
+            match self.chain.recent(&lower.header().parent) {
                 Some(parent) => lower = parent,
                 None => break,
             }

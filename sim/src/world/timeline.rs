@@ -23,7 +23,7 @@ pub struct TransferTimes {
     pub submitted: Moment,
     /// When the first validator had executed it, in a final block.
     pub executed: Option<Moment>,
-    /// When the first validator had a final block that names the state after it, so that it can be proven.
+    /// When all validators that run had a final block that names the state after it, so that each can prove it.
     pub provable: Option<Moment>,
 }
 
@@ -67,6 +67,8 @@ pub(crate) struct Recorder {
     transfers: BTreeMap<Digest, usize>,
     /// Those that are executed and not provable, by their blocks' heights.
     unproven: BTreeMap<Height, Vec<usize>>,
+    /// Up to which height each validator can prove what was executed.
+    named: BTreeMap<usize, Height>,
     highest: Height,
     timeline: Timeline,
 }
@@ -132,25 +134,29 @@ impl Recorder {
         });
     }
 
-    /// Upon a block that a validator has executed.
-    pub(super) fn executed(&mut self, block: &Block, at: Moment) {
-        if block.height() <= self.highest {
-            return;
-        }
-        self.highest = block.height();
+    /// Upon a block that a validator has executed. `running` are all validators that run.
+    pub(super) fn executed(
+        &mut self,
+        host: usize,
+        block: &Block,
+        at: Moment,
+        running: impl Iterator<Item = usize>,
+    ) {
         let transfers = &mut self.timeline.transfers;
-        for transaction in block.transactions() {
-            if let Some(place) = self.transfers.get(&transaction.id()) {
-                transfers[*place].executed = Some(at);
-                self.unproven
-                    .entry(block.height())
-                    .or_default()
-                    .push(*place);
+        if block.height() > self.highest {
+            self.highest = block.height();
+            for transaction in block.transactions() {
+                if let Some(place) = self.transfers.get(&transaction.id()) {
+                    transfers[*place].executed = Some(at);
+                    let unproven = self.unproven.entry(block.height()).or_default();
+                    unproven.push(*place);
+                }
             }
         }
-        let later = self
-            .unproven
-            .split_off(&block.header().executed_height.next());
+        self.named.insert(host, block.header().executed_height);
+        let named = running.map(|host| self.named.get(&host).copied().unwrap_or_default());
+        let everywhere = named.min().unwrap_or_default();
+        let later = self.unproven.split_off(&everywhere.next());
         for place in std::mem::replace(&mut self.unproven, later)
             .into_values()
             .flatten()

@@ -205,7 +205,10 @@ impl Simulation {
             self.checker.executed(host, &stored.block, root)?;
             self.tells_of(host, &stored.block)?;
             if let Some(recorder) = &mut self.recorder {
-                recorder.executed(&stored.block, self.now);
+                let hosts = self.hosts.iter().enumerate();
+                let running = hosts.filter(|(_, host)| host.running.is_some());
+                let running = running.map(|(host, _)| host);
+                recorder.executed(host, &stored.block, self.now, running);
             }
             self.trace.line(self.now, host, What::Executed, || {
                 format!("executes {} {}", height, stored.block.id().short())
