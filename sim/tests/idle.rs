@@ -139,7 +139,7 @@ fn a_transfer_is_provable_on_an_idle_chain_where_blocks_are_final_with_others_up
         for transfer in handed_in {
             let provable = took(transfer.provable, transfer.submitted);
             assert!(
-                provable.is_some_and(|time| time < VIEW * 20),
+                provable.is_some_and(|time| time < VIEW * 4),
                 "seed {seed}: {provable:?}"
             );
         }
