@@ -7,14 +7,23 @@ use crate::{
     clients::ConnectionSlot,
     watched::Watched,
 };
-use axum::{Router, extract::ConnectInfo, response::Response};
+use axum::{
+    Router,
+    extract::ConnectInfo,
+    http::{HeaderValue, header},
+    response::Response,
+};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
+    convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -131,7 +140,16 @@ async fn connection(
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(|body| IncomingBody::body(body, unread_here.clone()));
         request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().oneshot(request)
+        let (answer, unread) = (router.clone().oneshot(request), unread_here.clone());
+        async move {
+            let mut answer = answer.await?;
+            // What is left of a body that nobody has read ends the connection.
+            if unread.load(Ordering::Relaxed) {
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(header::CONNECTION, close);
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let evicted = seat.evicted.clone();
     let evicted = async move { drop(evicted.acquire().await) };

@@ -26,12 +26,11 @@ pub(crate) mod verifying;
 use crate::{config::RpcConfig, external::External};
 use axum::{
     Json, Router,
-    body::HttpBody as _,
     extract::{
         DefaultBodyLimit, Path, Query, Request, State,
         rejection::{PathRejection, QueryRejection},
     },
-    http::{HeaderValue, StatusCode, header},
+    http::header,
     middleware::Next,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -147,6 +146,12 @@ impl RpcState {
         &self.parts
     }
 
+    /// Waits for the end of the parts of the node that execute blocks.
+    async fn ended(&self) {
+        let mut news = self.parts().executor.executed();
+        while news.changed().await.is_ok() {}
+    }
+
     /// Reads the database on a blocking thread, with a limited number of concurrent reads.
     async fn reading<T: Send + 'static>(
         &self,
@@ -236,32 +241,13 @@ async fn elsewhere() -> RpcError {
     )
 }
 
-/// Refuses a body that is too long according to its Content-Length, before reading any of it. Where a body may be left
-/// unread the connection ends, and the answer says so.
+/// Refuses a body that is too long according to its Content-Length, before reading any of it.
 async fn refuse_long_bodies(request: Request, next: Next) -> Response {
     let length = announced_length(request.headers());
     if length.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        return closing(RpcError::body_too_large().into_response());
+        return RpcError::body_too_large().into_response();
     }
-    let has_body = !request.body().is_end_stream();
-    let response = next.run(request).await;
-    match response.status() {
-        StatusCode::NOT_FOUND
-        | StatusCode::METHOD_NOT_ALLOWED
-        | StatusCode::PAYLOAD_TOO_LARGE
-        | StatusCode::UNSUPPORTED_MEDIA_TYPE
-            if has_body =>
-        {
-            closing(response)
-        }
-        _ => response,
-    }
-}
-
-fn closing(mut response: Response) -> Response {
-    let close = HeaderValue::from_static("close");
-    response.headers_mut().insert(header::CONNECTION, close);
-    response
+    next.run(request).await
 }
 
 #[derive(Deserialize)]
@@ -600,7 +586,12 @@ async fn certificates(
         let place = client.wait()?;
         let timeout = Duration::from_millis(wait_ms).min(MAX_WAIT);
         let mut newest = heard.newest();
-        let news = newest.wait_for(|newest| *newest > after);
+        let news = async {
+            tokio::select! {
+                _ = newest.wait_for(|newest| *newest > after) => {}
+                () = state.ended() => {}
+            }
+        };
         // After a timeout, the response is an empty list.
         let _ = tokio::time::timeout(timeout, place.until_gone(news)).await;
     }

@@ -324,6 +324,7 @@ mod tests {
             connected,
             round_trip_us: None,
             connected_for: None,
+            silent_for: Duration::ZERO,
             blocked: false,
             oversized: 0,
             refusals: 0,

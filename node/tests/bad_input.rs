@@ -208,6 +208,8 @@ async fn bodies_of_any_size_and_heads_that_are_none_get_a_status() {
         (small("/v1/nothing", json), true),
         (small("/v1/status", json), true),
         (small("/v1/transactions", "text/plain"), true),
+        (small("/v1/transactions?wait=yes", json), true),
+        (small("/v1/payloads", json), true),
         (small("/v1/transactions", json), false),
         (
             b"GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),

@@ -66,6 +66,12 @@ async fn a_link_that_is_missing_for_good_costs_a_part_of_the_blocks_only() {
             down == if wrong { vec![2] } else { Vec::new() }
         })
         .await;
+        net.until("the status tells of it", async |net| {
+            let status = net.network.client(1).status().await.unwrap();
+            let notes = status.verdict.unwrap().notes.join("; ");
+            notes.contains("no link to validator 2") == wrong
+        })
+        .await;
         // What is not linked three seconds after the start counts as apart.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let blocks = pace(&net).await;

@@ -263,6 +263,7 @@ impl PeerTable {
             connected: connected_for.is_some(),
             round_trip_us: pulse.round_trip_us.filter(|_| connected_for.is_some()),
             connected_for,
+            silent_for: Duration::from_millis(silent_ms),
             blocked,
             oversized: peer.oversized.load(Relaxed),
             refusals: peer.refusals.load(Relaxed),

@@ -10,8 +10,11 @@ use std::num::NonZeroU64;
 pub struct EpochLength(NonZeroU64);
 
 impl EpochLength {
-    /// What a new chain gets unless something else is asked for.
+    /// What a new chain of simplex gets unless something else is asked for.
     pub const DEFAULT: Self = Self(NonZeroU64::new(10_000).expect("not zero"));
+
+    /// What a chain of another protocol gets ([`Protocol::usual_epoch`](crate::genesis::Protocol::usual_epoch)).
+    pub const SHORT: Self = Self(NonZeroU64::new(1_000).expect("not zero"));
 
     /// An epoch length; `None` for zero.
     pub fn new(blocks: u64) -> Option<Self> {

@@ -68,6 +68,15 @@ impl Protocol {
         self == Self::HotstuffBasic
     }
 
+    /// The length of an epoch unless something else is asked for. A validator that has lost its journal is silent to the end of
+    /// the next one, but for simplex.
+    pub fn usual_epoch(self) -> EpochLength {
+        match self {
+            Self::Simplex => EpochLength::DEFAULT,
+            Self::HotstuffChained | Self::HotstuffBasic | Self::Pbft => EpochLength::SHORT,
+        }
+    }
+
     /// How many views a block takes.
     pub fn views_per_block(self) -> u64 {
         match self.has_phases() {

@@ -130,6 +130,8 @@ struct Entry {
     due: Duration,
     sent: Option<Duration>,
     taken: bool,
+    /// It was pending before it was sent.
+    foreign: bool,
     attempts: u8,
 }
 
@@ -379,6 +381,7 @@ impl Core {
             due: due.at,
             sent: None,
             taken: false,
+            foreign: false,
             attempts: 0,
         };
         let before = self.on_the_way.insert(id, entry);
@@ -498,7 +501,13 @@ impl Core {
 
     fn on_result(&mut self, now: Duration, order: Order, result: &TransactionResult) {
         match result.state {
-            TransactionState::Pending => self.on_taken(now, &order.id),
+            TransactionState::Pending => {
+                if let Some(entry) = self.on_the_way.get_mut(&order.id) {
+                    let first = entry.attempts == 1 && !entry.taken && !self.pace.copies;
+                    entry.foreign |= first && result.repeated;
+                }
+                self.on_taken(now, &order.id);
+            }
             TransactionState::Finalized => {
                 let attempts = self.on_the_way.get(&order.id).map(|entry| entry.attempts);
                 match attempts {
@@ -565,6 +574,11 @@ impl Core {
             return;
         };
         let tally = &mut self.tallies[entry.step as usize];
+        if entry.foreign {
+            tally.repeated += 1;
+            self.senders.doubt(entry.account);
+            return;
+        }
         if outcome != APPLIED {
             tally.fail(outcome);
             self.second.row.failed += 1;

@@ -157,6 +157,28 @@ fn a_stall_of_the_server_shows_in_the_latencies_from_when_transfers_were_due() {
 }
 
 #[test]
+fn what_another_generator_has_sent_is_not_counted_as_final() {
+    let mut core = core(open(100.0, 1), NARROW, 100, 1);
+    let mut server = Server {
+        says: |n, request| {
+            let said = request.orders.iter().map(|order| TransactionResult {
+                repeated: n % 4 == 0,
+                ..pending(order.id)
+            });
+            Ok(said.collect())
+        },
+        ..Server::new()
+    };
+    let report = drive(&mut core, &mut server, MS, Duration::from_secs(1));
+    let total = &report.total;
+    assert_eq!(
+        (total.offered, total.finalized, total.repeated),
+        (100, 75, 25)
+    );
+    is_complete(total);
+}
+
+#[test]
 fn a_closed_loop_hides_the_same_stall() {
     let stall = Duration::from_secs(2)..Duration::from_secs(3);
     let shape = Shape::Closed {

@@ -159,6 +159,9 @@ const VOTE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a validator without a link, whose votes may be relayed.
 const VOTE_PATIENCE_ACROSS: Duration = Duration::from_secs(3);
 
+/// A vote that came so long after the last frame over a link has come through another validator.
+const RELAY_SHOWS: Duration = Duration::from_secs(1);
+
 /// A link shows as one once it has answered a ping. What comes over it before comes within this time.
 const LINK_SHOWS: Duration = Duration::from_millis(500);
 
@@ -449,6 +452,10 @@ impl LiveStatus {
                     doubled: link.is_some_and(|link| link.doubled_for >= Some(DOUBLED_FOR)),
                     asks: self.asks_for_long(place),
                     voter,
+                    relayed: link.is_some_and(|link| {
+                        let since = self.vote_age(place).map(|age| age + RELAY_SHOWS);
+                        !link.connected && since.is_some_and(|since| since < link.silent_for)
+                    }),
                     clock_ahead_ms,
                     claimed: self.peer(place).map(|status| status.finalized_height),
                 })
@@ -484,6 +491,18 @@ impl LiveStatus {
         progress.look(Instant::now(), self.view(), height).usual
     }
 
+    fn vote_age(&self, place: ValidatorIndex) -> Option<Duration> {
+        let at_ms = self
+            .last_votes
+            .get(place.as_usize())
+            .map_or(0, |last| last.at_ms.load(Ordering::Relaxed));
+        (at_ms > 0).then(|| {
+            self.started
+                .elapsed()
+                .saturating_sub(Duration::from_millis(at_ms))
+        })
+    }
+
     /// What is known of a validator's votes.
     fn voter(
         &self,
@@ -494,15 +513,7 @@ impl LiveStatus {
     ) -> Voter {
         let linked_for = link.and_then(|link| link.connected_for);
         let settling = patience / 3;
-        let at_ms = self
-            .last_votes
-            .get(place.as_usize())
-            .map_or(0, |last| last.at_ms.load(Ordering::Relaxed));
-        let vote_age = (at_ms > 0).then(|| {
-            self.started
-                .elapsed()
-                .saturating_sub(Duration::from_millis(at_ms))
-        });
+        let vote_age = self.vote_age(place);
         let within = |limit: Duration| vote_age.is_some_and(|age| age <= limit);
         // Votes that came before are of the process before: since it asks, it has cast none.
         let asks = self.asks_for_long(place);
@@ -881,6 +892,7 @@ mod tests {
                 connected: true,
                 round_trip_us: Some(100),
                 connected_for: Some(Duration::from_secs(3_600)),
+                silent_for: Duration::ZERO,
                 blocked: false,
                 oversized: 0,
                 refusals: 0,

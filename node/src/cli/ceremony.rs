@@ -2,7 +2,7 @@
 
 use super::{
     folders,
-    genesis::parse_account,
+    genesis::{epoch_of, parse_account},
     output::{print_fields, print_json, print_lines},
     passphrases::{NewKeys, protection_of},
     registry::describe_rules,
@@ -28,7 +28,7 @@ use quorate_http::client::shown_lines;
 use quorate_p2p::PeerAddress;
 use quorate_storage::disk::{SystemDisk, write_atomically};
 use quorate_types::{
-    EpochLength, Identity,
+    Identity,
     genesis::{DEFAULT_FEES, DEFAULT_LIMITS, Genesis, GenesisAccount, Protocol},
 };
 use serde_json::json;
@@ -86,10 +86,9 @@ pub(super) struct MakePlan {
     /// The consensus protocol: simplex, hotstuff-chained, hotstuff-basic or pbft (which to choose: docs/OPERATING.md, "Which protocol")
     #[arg(long, default_value = "simplex")]
     protocol: Protocol,
-    /// The length of an epoch in blocks
-    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
-          value_parser = clap::value_parser!(u64).range(1..))]
-    epoch_blocks: u64,
+    /// The length of an epoch in blocks; 10000 by default with simplex, 1000 with the other protocols
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: Option<u64>,
     /// The file to write
     #[arg(long, value_name = "FILE", default_value = PLAN_FILE)]
     out: PathBuf,
@@ -210,7 +209,7 @@ impl MakePlan {
             name: self.name.clone(),
             timestamp_ms: now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0)),
             protocol: self.protocol,
-            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
+            epoch_blocks: epoch_of(self.epoch_blocks, self.protocol)?,
             limits: DEFAULT_LIMITS,
             fees: DEFAULT_FEES,
             registry: None,

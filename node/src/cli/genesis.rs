@@ -123,10 +123,9 @@ pub(super) struct Create {
     /// The additional minimum fee for each byte of a transfer's memo
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FEES.per_memo_byte)]
     fee_per_memo_byte: u64,
-    /// The length of an epoch in blocks
-    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
-          value_parser = clap::value_parser!(u64).range(1..))]
-    epoch_blocks: u64,
+    /// The length of an epoch in blocks; 10000 by default with simplex, 1000 with the other protocols
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: Option<u64>,
     #[command(flatten)]
     protection: NewKeys,
     /// Print one JSON object
@@ -145,6 +144,14 @@ pub(super) struct Show {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The length of a new chain's epochs: as given, or the protocol's usual one.
+pub(super) fn epoch_of(blocks: Option<u64>, protocol: Protocol) -> anyhow::Result<EpochLength> {
+    match blocks {
+        Some(blocks) => EpochLength::new(blocks).context("--epoch-blocks is zero"),
+        None => Ok(protocol.usual_epoch()),
+    }
 }
 
 pub(super) fn parse_account(text: &str) -> Result<GenesisAccount, String> {
@@ -213,7 +220,7 @@ impl Create {
                 },
                 ApplicationKind::OrderOnly => Fees::NONE,
             },
-            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
+            epoch_blocks: epoch_of(self.epoch_blocks, self.protocol)?,
             validators,
             registrations,
             accounts: self.account.clone(),

@@ -108,7 +108,7 @@ pub(super) struct Localnet {
     /// The vote scheme (default: bls-threshold)
     #[arg(long, value_parser = ["bls-threshold", "bls-aggregate"])]
     scheme: Option<String>,
-    /// The length of an epoch in blocks
+    /// The length of an epoch in blocks; 10000 by default with simplex, 1000 with the other protocols
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     epoch_blocks: Option<u64>,
     /// The minimum time between blocks (50ms); by default, as fast as possible
@@ -310,6 +310,11 @@ impl Localnet {
             base_port: 26_600,
         };
         let saved = setup::saved(&self.dir)?;
+        let protocol = self.protocol.unwrap_or(usual.protocol);
+        let usual = Settings {
+            epoch_blocks: protocol.usual_epoch(),
+            ..usual
+        };
         let is_new = saved.is_none();
         let mut settings = saved.unwrap_or(usual);
         anyhow::ensure!(
@@ -599,7 +604,7 @@ impl Localnet {
                 _ = &mut interrupted => break,
                 () = tick => {}
             }
-            kills.go_on(network)?;
+            kills.go_on(network).await?;
             late.go_on(network).await?;
             for (place, status) in network.newly_dead() {
                 let alive = |place: &usize| network.process(*place).is_some();
@@ -919,6 +924,8 @@ struct Kills {
     next: Instant,
     victim: usize,
     away: Option<(usize, Instant)>,
+    /// It has been started again, and is not known to be back.
+    coming: Option<usize>,
 }
 
 impl Kills {
@@ -928,10 +935,11 @@ impl Kills {
             next: Instant::now() + every.unwrap_or_default(),
             victim: 0,
             away: None,
+            coming: None,
         }
     }
 
-    fn go_on(&mut self, network: &mut Network) -> anyhow::Result<()> {
+    async fn go_on(&mut self, network: &mut Network) -> anyhow::Result<()> {
         let Some(every) = self.every else {
             return Ok(());
         };
@@ -939,22 +947,45 @@ impl Kills {
         if self.away.is_some_and(|(_, since)| now >= since + AWAY) {
             self.end(network)?;
         }
-        if self.away.is_none() && now >= self.next {
-            self.next = now + every;
-            network.kill(self.victim)?;
-            self.away = Some((self.victim, now));
-            self.victim = (self.victim + 1) % network.size();
+        if self.away.is_some() || now < self.next {
+            return Ok(());
         }
+        if let Some(place) = self.coming
+            && !is_back(network, place).await
+        {
+            return Ok(());
+        }
+        self.coming = None;
+        self.next = now + every;
+        network.kill(self.victim)?;
+        self.away = Some((self.victim, now));
+        self.victim = (self.victim + 1) % network.size();
         Ok(())
     }
 
     /// Restarts the killed validator, if any.
     fn end(&mut self, network: &mut Network) -> anyhow::Result<()> {
         match self.away.take() {
-            Some((place, _)) => network.spawn(place, &[]),
+            Some((place, _)) => {
+                self.coming = Some(place);
+                network.spawn(place, &[])
+            }
             None => Ok(()),
         }
     }
+}
+
+/// Whether a validator is in sync and has links to all others that were started here and run.
+async fn is_back(network: &Network, place: usize) -> bool {
+    let Ok(status) = network.client(place).status().await else {
+        return false;
+    };
+    let others = (0..network.size()).filter(|other| *other != place);
+    let running = others.filter(|other| network.process(*other).is_some());
+    let links = status.peers.iter();
+    let links = links.filter(|peer| peer.connected && peer.validator.is_some());
+    let in_sync = status.verdict.is_some_and(|it| it.state == Health::Healthy);
+    in_sync && links.count() >= running.count()
 }
 
 /// A validator that is kept away at first.

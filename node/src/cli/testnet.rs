@@ -2,7 +2,7 @@
 
 use super::{
     folders::{self, NO_ACCOUNT, REGISTRY_FILE, local_ports},
-    genesis::parse_account,
+    genesis::{epoch_of, parse_account},
     output::{print_json, print_lines},
     passphrases::NewKeys,
 };
@@ -16,7 +16,7 @@ use quorate_crypto::{Identity, SecretKey, bls::SchemeKind};
 use quorate_p2p::PeerAddress;
 use quorate_types::genesis::{DEFAULT_FEES, DEFAULT_LIMITS};
 use quorate_types::{
-    EpochLength, ExternalRules, RegistryRules, Slashing,
+    ExternalRules, RegistryRules, Slashing,
     genesis::{ApplicationKind, Fees, GenesisAccount, Protocol},
     registry::MAX_REPORT_EPOCHS,
 };
@@ -80,10 +80,9 @@ pub(super) struct Testnet {
     /// The vote scheme
     #[arg(long, default_value = "bls-threshold")]
     scheme: SchemeKind,
-    /// The length of an epoch in blocks
-    #[arg(long, value_name = "N", default_value_t = EpochLength::DEFAULT.blocks(),
-          value_parser = clap::value_parser!(u64).range(1..))]
-    epoch_blocks: u64,
+    /// The length of an epoch in blocks; 10000 by default with simplex, 1000 with the other protocols
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    epoch_blocks: Option<u64>,
     /// The initial balance of the account in account/, in the chain's smallest unit; 0 for no such
     /// account
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000)]
@@ -351,7 +350,7 @@ impl Testnet {
                 ApplicationKind::Ledger => DEFAULT_FEES,
                 ApplicationKind::OrderOnly => Fees::NONE,
             },
-            epoch_blocks: EpochLength::new(self.epoch_blocks).context("--epoch-blocks is zero")?,
+            epoch_blocks: epoch_of(self.epoch_blocks, self.protocol)?,
             validators: secrets.iter().map(SecretKey::identity).collect(),
             registrations: Vec::new(),
             registry: self.registry.of_new_chain(self.scheme, addresses)?,

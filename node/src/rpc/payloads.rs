@@ -83,18 +83,24 @@ pub(super) async fn submit(
         // A client that is gone needs no answer.
         let _ = told.send(answer);
     });
-    let stored = submitted.stored.await.map_err(|_| RpcError::ending())?;
+    let stored = tokio::select! {
+        stored = submitted.stored => stored.map_err(|_| RpcError::ending())?,
+        () = state.ended() => return Err(RpcError::ending()),
+    };
     let Some(place) = waiting else {
         return Ok(Json(answer(stored, None)));
     };
     let timeout = Duration::from_millis(query.timeout_ms.unwrap_or(10_000)).min(MAX_WAIT);
-    let ordered = tokio::time::timeout(timeout, place.until_gone(is_ordered)).await;
-    let ordered = match ordered {
-        // It is stored all the same.
-        Err(_) | Ok(None) => None,
-        Ok(Some(Ok(Ok(ordered)))) => Some(ordered),
-        Ok(Some(_)) => return Err(RpcError::ending()),
+    let ordered = async {
+        tokio::select! {
+            biased;
+            ordered = is_ordered => ordered.ok().and_then(Result::ok),
+            () = state.ended() => None,
+        }
     };
+    // In any other case it is stored all the same.
+    let ordered = tokio::time::timeout(timeout, place.until_gone(ordered)).await;
+    let ordered = ordered.ok().flatten().flatten();
     Ok(Json(answer(stored, ordered)))
 }
 

@@ -26,6 +26,8 @@ pub struct PeerStatus {
     pub round_trip_us: Option<u64>,
     /// How long the present link has been answering. `None` if not connected.
     pub connected_for: Option<Duration>,
+    /// How long nothing has come over a link; since this node's start, if nothing ever has.
+    pub silent_for: Duration,
     /// Whether this node blocks the peer.
     pub blocked: bool,
     /// Number of received frames larger than their lane allows. An honest validator sends none.

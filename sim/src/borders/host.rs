@@ -617,6 +617,7 @@ fn peer_status(identity: Identity) -> PeerStatus {
         connected: true,
         round_trip_us: Some(2_000),
         connected_for: Some(Duration::from_secs(10)),
+        silent_for: Duration::ZERO,
         blocked: false,
         oversized: 0,
         refusals: 0,

@@ -43,6 +43,8 @@ pub(super) struct Other {
     /// Another process asks for a link in its name while its own link answers.
     pub(super) doubled: bool,
     pub(super) voter: Voter,
+    /// There is no link to it, and its votes come through others.
+    pub(super) relayed: bool,
     /// It has been asking what its journal lacks for a while, and has not voted since.
     pub(super) asks: bool,
     /// By how much this clock is ahead of the peer's.

@@ -12,6 +12,7 @@ fn other(place: u32) -> Other {
         refuses: false,
         doubled: false,
         voter: Voter::Votes,
+        relayed: false,
         asks: false,
         clock_ahead_ms: Some(0),
         claimed: Some(Height(8_101)),
@@ -100,6 +101,23 @@ fn one_failure_before_the_halt_is_told_whether_the_one_is_away_or_silent() {
             "{notes}"
         );
     }
+}
+
+#[test]
+fn a_missing_link_to_a_validator_that_runs_is_told() {
+    let relayed = Other {
+        linked: false,
+        relayed: true,
+        ..other(2)
+    };
+    let verdict = decide(&Facts {
+        others: vec![other(1), relayed, other(3)],
+        ..facts()
+    });
+    assert_eq!(verdict.state, Health::Healthy);
+    let note = "no link to validator 2 (00000002), which runs";
+    let is_told = verdict.notes.iter().any(|told| told.starts_with(note));
+    assert!(is_told, "{:?}", verdict.notes);
 }
 
 #[test]

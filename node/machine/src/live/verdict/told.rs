@@ -388,6 +388,13 @@ impl Facts {
             if !away.is_empty() {
                 notes.push(format!("not reachable: {away}"));
             }
+            let relayed = |other: &Other| other.relayed && other.voter == Voter::Votes;
+            if self.others.iter().any(relayed) {
+                notes.push(format!(
+                    "no link to {}, which runs: its messages come through others. Look at the addresses and the firewalls on                      both sides (`quorate peers list`)",
+                    self.named(relayed)
+                ));
+            }
             if !silent.is_empty() {
                 notes.push(format!("linked, but without a vote: {silent}"));
             }
