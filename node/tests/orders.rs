@@ -344,3 +344,36 @@ async fn what_is_no_list_of_payloads_and_what_moves_money_is_refused() {
         Err(ClientError::Refused { status: 404, .. })
     ));
 }
+
+/// With two of four validators gone nothing is stored at a quorum any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_answered_when_the_node_stops() {
+    let mut orders = Orders::start("simplex");
+    orders.wait_until_up().await;
+    orders.kill(2);
+    orders.kill(3);
+    let waiting = {
+        let client = orders.client(0);
+        let bytes = Bundle::of(&["waits"]).unwrap().bytes().clone();
+        tokio::spawn(async move { client.submit_payloads(bytes, true).await })
+    };
+    orders
+        .wait_for("a payload that waits", async || {
+            let status = orders.client(0).status().await;
+            status.is_ok_and(|status| status.payloads.is_some_and(|held| held.waiting_bytes > 0))
+        })
+        .await;
+    let mut process = orders.processes.remove(&0).unwrap();
+    let stop = Command::new("kill").arg(process.id().to_string()).status();
+    assert!(stop.unwrap().success());
+    let answer = waiting.await.unwrap();
+    process.wait().unwrap();
+    let is_told = match &answer {
+        Ok(answer) => answer.state == PayloadsState::Stored,
+        Err(ClientError::Refused { status, code, .. }) => {
+            (*status, code.as_str()) == (503, "stopping")
+        }
+        Err(_) => false,
+    };
+    assert!(is_told, "{answer:?}");
+}
