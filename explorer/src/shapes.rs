@@ -282,7 +282,7 @@ pub struct Status {
     pub oldest: Option<Number>,
     /// Number of blocks beyond the tip that the followed validator claims.
     pub lag: Number,
-    /// Whether no block is known to be missing.
+    /// Whether a validator is followed and no block is known to be missing.
     pub caught_up: bool,
     /// Maximum age of the newest block before the chain counts as stalled, in milliseconds: the
     /// median of the values that the upstream validators report.

@@ -46,6 +46,8 @@ async fn survives(name: &str, lie: Lie) {
         })
         .await;
     assert_eq!(alone.height().await, 0, "{name}: a lie is shown");
+    let status = alone.client.status().await.unwrap();
+    assert!(!status.caught_up, "{name}: {status:?}");
     alone.stop().await;
     let both = Running::start(&trust, &folder.path().join("both"), &urls).await;
     both.reach(25).await;

@@ -68,7 +68,7 @@ pub(super) async fn status(
         }),
         oldest: extent.map(|extent| Number(extent.oldest.0)),
         lag: Number(claimed.0.saturating_sub(height)),
-        caught_up,
+        caught_up: caught_up && parts.hub.followed().is_some(),
         patience_ms: millis(parts.hub.patience()),
         totals: Totals {
             transactions: Number(transactions),

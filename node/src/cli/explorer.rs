@@ -229,7 +229,13 @@ impl Status {
                     .oldest
                     .map_or("-".to_owned(), |oldest| oldest.to_string()),
             ),
-            ("behind by", format!("{} blocks", status.lag)),
+            (
+                "behind by",
+                match status.upstreams.iter().any(|one| one.state == "following") {
+                    true => format!("{} blocks", status.lag),
+                    false => "unknown: no validator can be followed".to_owned(),
+                },
+            ),
             ("streams", status.streams.to_string()),
         ];
         let outcomes = &status.outcomes;

@@ -571,7 +571,7 @@ export interface components {
         };
         /** @description The explorer's status. */
         Status: {
-            /** @description Whether no block is known to be missing. */
+            /** @description Whether a validator is followed and no block is known to be missing. */
             caught_up: boolean;
             /** @description The chain. */
             chain: components["schemas"]["ChainInfo"];

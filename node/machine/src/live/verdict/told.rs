@@ -189,7 +189,7 @@ impl Facts {
                 false => "compare the chain's id with theirs (`quorate genesis show`); ask their operators whether \
                           they block this validator (`quorate peers list` there tells why), and whether their configuration or the registry \
                           (`quorate registry list`) has the address that it comes from; look for another process with this validator's keys, which has its \
-                          links; check this machine's clock"
+                          links; check this machine's clock. Where a proxy or a port forward stands before them, it may be they that are down"
                     .to_owned(),
             },
             Health::Halted if self.too_many_lost() && self.protocol != Protocol::Simplex => format!(
