@@ -131,10 +131,19 @@ impl Round {
     }
 
     fn dealing_but(&self, number: u8, change: impl FnOnce(&mut Dealing)) -> Vec<u8> {
+        self.dealing_of(number, &self.secrets[usize::from(number)], change)
+    }
+
+    /// A sound dealing of any secret.
+    fn dealing_of(
+        &self,
+        number: u8,
+        secret: &VoteSecret,
+        change: impl FnOnce(&mut Dealing),
+    ) -> Vec<u8> {
         let round = self.note.round.as_ref().expect("a round");
         let parties = round_of(round, &self.accounts, Epoch(0)).expect("players");
-        let share = &self.secrets[usize::from(number)];
-        let dealing = parties.deal_share_but(number.into(), share, change);
+        let dealing = parties.deal_share_but(number.into(), secret, change);
         let dealing = dealing.expect("keys");
         dealing.encode().to_vec()
     }
@@ -630,6 +639,9 @@ fn a_dealing_is_checked_when_it_comes() {
     assert_eq!(round.deal(4, &own), Err(Failure::NotActing));
     let part = round.operate(|context, accounts| context.deal(&id(0), 1, &own, accounts));
     assert_eq!(part, Err(Failure::BadDealing));
+    // With another secret the group key would become another one.
+    let another = round.dealing_of(0, &round.secrets[1], |_| {});
+    assert_eq!(round.deal(0, &another), Err(Failure::BadDealing));
     let mut off = own.clone();
     off[100] ^= 1;
     assert_eq!(round.deal(0, &off), Err(Failure::BadDealing));
