@@ -29,7 +29,8 @@ impl Peak {
 
 /// The longest but so many; the longest of all, if there are no more than that.
 pub(crate) fn longest_but(many: usize, peaks: impl Iterator<Item = Peak>) -> Option<Duration> {
-    let mut longest: Vec<Duration> = peaks.map(Peak::longest).collect();
+    let mut longest = Vec::with_capacity(peaks.size_hint().1.unwrap_or_default());
+    longest.extend(peaks.map(Peak::longest));
     longest.sort_unstable_by(|a, b| b.cmp(a));
     longest.get(many).or(longest.first()).copied()
 }
