@@ -115,9 +115,14 @@ fn a_missing_link_to_a_validator_that_runs_is_told() {
         ..facts()
     });
     assert_eq!(verdict.state, Health::Healthy);
-    let note = "no link to validator 2 (00000002), which runs";
+    let note = "no link to validator 2 (00000002), whose votes came";
     let is_told = verdict.notes.iter().any(|told| told.starts_with(note));
     assert!(is_told, "{:?}", verdict.notes);
+    assert!(
+        !verdict.notes.concat().contains("  "),
+        "{:?}",
+        verdict.notes
+    );
 }
 
 #[test]

@@ -391,7 +391,8 @@ impl Facts {
             let relayed = |other: &Other| other.relayed && other.voter == Voter::Votes;
             if self.others.iter().any(relayed) {
                 notes.push(format!(
-                    "no link to {}, which runs: its messages come through others. Look at the addresses and the firewalls on                      both sides (`quorate peers list`)",
+                    "no link to {}, whose votes came through others in the last seconds: look at the addresses and the firewalls \
+                     on both sides (`quorate peers list`)",
                     self.named(relayed)
                 ));
             }
