@@ -234,8 +234,9 @@
 //!
 //! **R25. Idling.** A block is *needed* while a transaction waits that can go into one, and while the newest
 //! notarized block does not name the state after all transactions up to itself ([`Engine::is_complete`]): until
-//! then what is final cannot be proven. With chained HotStuff it is the block three below that must name it, since it
-//! is final with the others upon it, for all validators: the next leader knows one more block as final. So two or three empty blocks follow a transaction at once (with chained HotStuff
+//! then what is final cannot be proven. With chained HotStuff the newest block that is final for all who
+//! know the newest one must name it: the third one below, if no view between them failed. The next leader alone may know a later one
+//! as final. So two or three empty blocks follow a transaction at once (with chained HotStuff
 //! five or six), as on a busy chain. With chained HotStuff a block is also needed while more than f + 4 blocks wait to
 //! become final: what keeps them from it may be time-outs that are too short, which are doubled after some views (H10).
 //! Otherwise a leader may wait for `idle_interval`, from entering a view after one that brought a block; it

@@ -121,6 +121,12 @@ pub(crate) trait Rules: Sync {
     /// The block that the current view's leader builds on, if all is as far as it is known here.
     fn newest_parent(&self, engine: &Engine) -> Option<Option<Arc<Block>>>;
 
+    /// The newest block that all who know this notarized one know as final, or soon will by votes alone. `None` if that is not
+    /// known here.
+    fn final_below(&self, _: &Engine, block: &Arc<Block>) -> Option<Arc<Block>> {
+        Some(block.clone())
+    }
+
     /// How many blocks must be built on one before all know that it is final. With most protocols votes make it final
     /// without any.
     fn blocks_above_a_final_one(&self) -> u64 {

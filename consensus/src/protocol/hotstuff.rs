@@ -495,6 +495,22 @@ impl Rules for Chained {
         engine.chain.block_at(&id)
     }
 
+    fn final_below(&self, engine: &Engine, block: &Arc<Block>) -> Option<Arc<Block>> {
+        // H4: with the certificate that the block's proposal has carried.
+        let below = |block: &Arc<Block>| engine.chain.recent(&block.header().parent);
+        let mut at = below(block)?;
+        let mut consecutive = 1;
+        while consecutive < CHAIN && at.header().epoch == block.header().epoch {
+            let parent = below(&at)?;
+            consecutive = match parent.header().view.next() == at.header().view {
+                true => consecutive + 1,
+                false => 1,
+            };
+            at = parent;
+        }
+        Some(at)
+    }
+
     fn blocks_above_a_final_one(&self) -> u64 {
         CHAIN
     }

@@ -9,7 +9,7 @@ impl Engine {
     /// Whether nothing in the chain waits for a further block: the block that the current view's
     /// leader would build on names the state after all transactions up to itself. Then everything
     /// in the chain can be proven to anybody with that block's finalization. Where a block is final only with others
-    /// upon it, it is the one so far below. `root` returns the accounts' root after an executed height.
+    /// upon it, it is the newest one that is final for all who know the leader's parent. `root` returns the accounts' root after an executed height.
     ///
     /// It is a function of the chain, so validators that know the same blocks agree on it.
     pub fn is_complete(&self, root: impl Fn(Height) -> Option<Digest>) -> bool {
@@ -27,7 +27,9 @@ impl Engine {
         if above > 0 && self.is_final_late(&parent, above) {
             return false;
         }
-        let named = self.below(&parent, above);
+        let Some(named) = self.rules().final_below(self, &parent) else {
+            return false;
+        };
         let named = named.header();
         let mut filled = unexecuted.iter();
         match filled.find(|block| !block.transactions().is_empty()) {
@@ -43,19 +45,6 @@ impl Engine {
     fn is_final_late(&self, parent: &Block, above: u64) -> bool {
         let waiting = parent.height().0.saturating_sub(self.tip().height.0);
         waiting > above + 1 + self.committee.faults() as u64
-    }
-
-    /// The block so many below another one, or the lowest that is known here. The next leader knows one more block as final than
-    /// others do; all of them must judge by the same one.
-    fn below(&self, block: &Arc<Block>, count: u64) -> Arc<Block> {
-        let mut lower = block.clone();
-        for _ in 0..count {
-            match self.chain.recent(&lower.header().parent) {
-                Some(parent) => lower = parent,
-                None => break,
-            }
-        }
-        lower
     }
 
     /// Until when the current view's leader may wait for transactions, if it may.
