@@ -144,7 +144,6 @@ fn a_transfer_is_provable_on_an_idle_chain_where_blocks_are_final_with_others_up
         let most = VIEW * if dead.is_some() { 8 } else { 4 };
         for transfer in handed_in {
             let provable = took(transfer.provable, transfer.submitted);
-            eprintln!("P {dead:?} {provable:?}");
             assert!(
                 provable.is_some_and(|time| time < most),
                 "seed {seed}, dead {dead:?}: {provable:?}"

@@ -158,7 +158,7 @@ use crate::{
 };
 use quorate_crypto::Digest;
 use quorate_types::{
-    Block, Certificate, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
+    Block, Certificate, Height, Message, Proposal, Subject, ValidatorIndex, View, Vote, VoteKind,
 };
 use std::sync::Arc;
 
@@ -498,11 +498,15 @@ impl Rules for Chained {
     fn final_below(&self, engine: &Engine, block: &Arc<Block>) -> Option<Arc<Block>> {
         // H4: with the certificate that the block's proposal has carried.
         let below = |block: &Arc<Block>| engine.chain.recent(&block.header().parent);
-        let mut at = below(block)?;
-        let mut consecutive = 1;
-        while consecutive < CHAIN && at.header().epoch == block.header().epoch {
+        let (mut at, mut consecutive) = (block.clone(), 0);
+        // The first block names the genesis state.
+        while consecutive < CHAIN
+            && at.header().epoch == block.header().epoch
+            && at.height() > Height(1)
+        {
             let parent = below(&at)?;
-            consecutive = match parent.header().view.next() == at.header().view {
+            let follows = parent.header().view.next() == at.header().view;
+            consecutive = match consecutive > 0 && follows {
                 true => consecutive + 1,
                 false => 1,
             };

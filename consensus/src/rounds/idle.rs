@@ -3,7 +3,6 @@
 use crate::{engine::Engine, io::Moment};
 use quorate_crypto::Digest;
 use quorate_types::{Block, Height};
-use std::sync::Arc;
 
 impl Engine {
     /// Whether nothing in the chain waits for a further block: the block that the current view's
