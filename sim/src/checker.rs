@@ -610,11 +610,6 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether some host has executed a block of this height.
-    pub(crate) fn is_agreed(&self, height: Height) -> bool {
-        self.agreed.contains_key(&height)
-    }
-
     /// A host has executed blocks up to this one in one go and keeps them no longer. What became of their
     /// transactions cannot be looked up there.
     pub(crate) fn passed(&mut self, host: usize, height: Height) -> Result<(), String> {
