@@ -91,11 +91,11 @@ impl Chain {
         delivered.find(|block| block.id() == *id).cloned()
     }
 
-    /// A block, or the one below the tip.
+    /// A block above the tip, the tip's or the one below it, or one that is not executed yet.
     pub(crate) fn recent(&self, id: &Digest) -> Option<Arc<Block>> {
-        let below = self.below_tip.as_ref();
-        self.block(id)
-            .or_else(|| below.filter(|block| block.id() == *id).cloned())
+        let mut newest = self.tip.block.iter().chain(&self.below_tip);
+        let newest = newest.find(|block| block.id() == *id);
+        newest.cloned().or_else(|| self.block(id))
     }
 
     /// The block with this id at or above the tip: `Some(None)` is the genesis state.

@@ -354,7 +354,7 @@ async fn who_waits_is_answered_when_the_node_stops() {
     orders.kill(3);
     let waiting = {
         let client = orders.client(0);
-        let bytes = Bundle::of(&["waits"]).unwrap().bytes().clone();
+        let bytes = Bundle::of(["waits"]).unwrap().bytes().clone();
         tokio::spawn(async move { client.submit_payloads(bytes, true).await })
     };
     orders

@@ -57,6 +57,23 @@ fn an_idle_chain_makes_one_block_in_each_interval() {
     }
 }
 
+/// With chained HotStuff a chain of four makes as many blocks as make one of the newest final, once in four views.
+#[test]
+fn an_idle_chain_rests_where_blocks_are_final_with_others_upon_them() {
+    for (seed, dead) in [(0, None), (1, Some(2))] {
+        let mut scenario = idle(seed, 4, 0);
+        scenario.protocol = Protocol::HotstuffChained;
+        scenario.costs.execute = Duration::ZERO;
+        scenario.faults = dead
+            .map(|dead| (seconds(1), Fault::Crash(vec![dead])))
+            .into_iter()
+            .collect();
+        let blocks = measure(scenario).blocks.len();
+        let most = if dead.is_some() { 240 } else { 66 };
+        assert!(blocks <= most, "dead {dead:?}: {blocks} blocks in a minute");
+    }
+}
+
 /// A dead validator is known to be, and one that votes and does not lead costs a time-out now and then.
 #[test]
 fn an_idle_chain_goes_on_at_its_pace_without_a_leader() {
