@@ -290,13 +290,14 @@ impl Localnet {
     /// Returns the settings from the command line. Options that are not given come from the
     /// directory, or else have their defaults.
     fn settings(&self) -> anyhow::Result<Settings> {
+        let protocol = self.protocol.unwrap_or(Protocol::Simplex);
         let usual = Settings {
             name: "localnet".to_owned(),
             validators: 4,
-            protocol: Protocol::Simplex,
+            protocol,
             application: ApplicationKind::Ledger,
             scheme: "bls-threshold".to_owned(),
-            epoch_blocks: EpochLength::DEFAULT,
+            epoch_blocks: protocol.usual_epoch(),
             retention_blocks: None,
             retention_seconds: None,
             block_interval_ms: 0,
@@ -310,11 +311,6 @@ impl Localnet {
             base_port: 26_600,
         };
         let saved = setup::saved(&self.dir)?;
-        let protocol = self.protocol.unwrap_or(usual.protocol);
-        let usual = Settings {
-            epoch_blocks: protocol.usual_epoch(),
-            ..usual
-        };
         let is_new = saved.is_none();
         let mut settings = saved.unwrap_or(usual);
         anyhow::ensure!(
